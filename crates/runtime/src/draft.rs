@@ -23,13 +23,49 @@ use aetheris_store::{
 };
 
 /// One fact with everything that is written because of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fact {
+    /// The effect that it records.
+    pub effect: Option<NewEffect>,
+    /// The fact itself.
+    pub event: Event,
+    /// Its change of the inbox.
+    pub inbox: Option<InboxWrite>,
+    /// Its change of the ledger.
+    pub ledger: Option<LedgerWrite>,
+}
+
+impl Fact {
+    /// A fact that changes nothing beside the job's state.
+    #[must_use]
+    pub fn of(event: impl Into<Event>) -> Self {
+        Self { effect: None, event: event.into(), inbox: None, ledger: None }
+    }
+
+    /// The fact with its change of the ledger.
+    #[must_use]
+    pub fn with_ledger(event: impl Into<Event>, ledger: LedgerWrite) -> Self {
+        Self { ledger: Some(ledger), ..Self::of(event) }
+    }
+
+    /// The fact with its effect and its change of the ledger.
+    #[must_use]
+    pub fn with_effect(event: impl Into<Event>, effect: NewEffect, ledger: LedgerWrite) -> Self {
+        Self { effect: Some(effect), ..Self::with_ledger(event, ledger) }
+    }
+
+    /// The fact with its change of the inbox.
+    #[must_use]
+    pub fn with_inbox(event: impl Into<Event>, inbox: InboxWrite) -> Self {
+        Self { inbox: Some(inbox), ..Self::of(event) }
+    }
+}
+
+/// A fact with the name of its event.
 #[derive(Debug, Clone)]
 struct Entry {
-    effect: Option<NewEffect>,
-    event: Event,
+    fact: Fact,
     id: EventId,
-    inbox: Option<InboxWrite>,
-    ledger: Option<LedgerWrite>,
 }
 
 /// A state and the facts that are to follow it.
@@ -114,86 +150,41 @@ impl Draft {
     /// the start of the step itself.
     #[must_use]
     pub fn has_results(&self) -> bool {
-        self.entries.iter().any(|entry| entry.event.kind() != EventKind::NodeStarted)
+        self.entries.iter().any(|entry| entry.fact.event.kind() != EventKind::NodeStarted)
     }
 
     /// The effects that are to be written.
     pub fn effects(&self) -> impl Iterator<Item = &NewEffect> {
-        self.entries.iter().filter_map(|entry| entry.effect.as_ref())
+        self.entries.iter().filter_map(|entry| entry.fact.effect.as_ref())
     }
 
     /// Whether it sets a timer.
     #[must_use]
     pub fn sets_timer(&self) -> bool {
-        self.entries.iter().any(|entry| entry.event.kind() == EventKind::TimerSet)
+        self.entries.iter().any(|entry| entry.fact.event.kind() == EventKind::TimerSet)
+    }
+
+    /// Adds a fact that changes nothing beside the job's state.
+    ///
+    /// # Errors
+    /// As [`Draft::add`].
+    pub fn push(&mut self, ids: &dyn IdSource, event: impl Into<Event>) -> Result<(), Illegal> {
+        self.add(ids, Fact::of(event))
     }
 
     /// Adds a fact.
     ///
     /// # Errors
     /// The reducer refuses it; the draft is then not to be used any more.
-    pub fn push(&mut self, ids: &dyn IdSource, event: impl Into<Event>) -> Result<(), Illegal> {
-        self.push_entry(Entry { effect: None, event: event.into(), id: event_id(ids), inbox: None, ledger: None })
-    }
-
-    /// Adds a fact with its change of the ledger.
-    ///
-    /// # Errors
-    /// As [`Draft::push`].
-    pub fn push_with_ledger(
-        &mut self,
-        ids: &dyn IdSource,
-        event: impl Into<Event>,
-        ledger: LedgerWrite,
-    ) -> Result<(), Illegal> {
-        self.push_entry(Entry {
-            effect: None,
-            event: event.into(),
-            id: event_id(ids),
-            inbox: None,
-            ledger: Some(ledger),
-        })
-    }
-
-    /// Adds a fact with its effect and its change of the ledger.
-    ///
-    /// # Errors
-    /// As [`Draft::push`].
-    pub fn push_with_effect(
-        &mut self,
-        ids: &dyn IdSource,
-        event: impl Into<Event>,
-        effect: NewEffect,
-        ledger: LedgerWrite,
-    ) -> Result<(), Illegal> {
-        let (effect, ledger) = (Some(effect), Some(ledger));
-        self.push_entry(Entry { effect, event: event.into(), id: event_id(ids), inbox: None, ledger })
-    }
-
-    /// Adds a fact with its change of the inbox.
-    ///
-    /// # Errors
-    /// As [`Draft::push`].
-    pub fn push_with_inbox(
-        &mut self,
-        ids: &dyn IdSource,
-        event: impl Into<Event>,
-        inbox: InboxWrite,
-    ) -> Result<(), Illegal> {
-        self.push_entry(Entry {
-            effect: None,
-            event: event.into(),
-            id: event_id(ids),
-            inbox: Some(inbox),
-            ledger: None,
-        })
+    pub fn add(&mut self, ids: &dyn IdSource, fact: Fact) -> Result<(), Illegal> {
+        self.push_entry(Entry { fact, id: event_id(ids) })
     }
 
     fn push_entry(&mut self, entry: Entry) -> Result<(), Illegal> {
         if self.entries.is_empty() && self.wants_checkpoint() {
             self.make_checkpoint(limits::CHECKPOINT_BYTES_MAX);
         }
-        let applied = self.state.apply(&entry.event);
+        let applied = self.state.apply(&entry.fact.event);
         if !aetheris_fault::planted!("reducer-not-asked") {
             applied?;
         }
@@ -258,17 +249,17 @@ impl Draft {
         unit.checkpoint.clone_from(&self.checkpoint);
         let mut set = Vec::new();
         for entry in &self.entries {
-            unit.events.push(EncodedEvent::new(entry.id, &entry.event));
-            unit.effects.extend(entry.effect.clone());
-            unit.inbox.extend(entry.inbox.clone());
-            unit.ledger.extend(entry.ledger.clone());
-            if let Event::TimerSet(timer) = &entry.event {
+            unit.events.push(EncodedEvent::new(entry.id, &entry.fact.event));
+            unit.effects.extend(entry.fact.effect.clone());
+            unit.inbox.extend(entry.fact.inbox.clone());
+            unit.ledger.extend(entry.fact.ledger.clone());
+            if let Event::TimerSet(timer) = &entry.fact.event {
                 set.push(timer.timer.clone());
             }
         }
         unit.ledger.extend(self.settles.iter().cloned());
         unit.timers = projection::timer_changes(&self.timers, &self.state, &set);
-        let requeued = self.entries.iter().any(|entry| entry.event.kind() == EventKind::JobRequeued);
+        let requeued = self.entries.iter().any(|entry| entry.fact.event.kind() == EventKind::JobRequeued);
         unit.row = Some(Projection::of(&self.state, requeued));
         unit
     }
@@ -332,7 +323,7 @@ impl Draft {
             committed.seq
         );
         for entry in self.entries.drain(..count) {
-            self.state.stamp(&entry.event, committed.at);
+            self.state.stamp(&entry.fact.event, committed.at);
         }
         if let Some(checkpoint) = self.checkpoint.take() {
             self.checkpoint_seq = checkpoint.seq;
@@ -342,7 +333,7 @@ impl Draft {
 
     /// Lays the facts onto a newer state up to the one that blocks the job, which is to be decided anew.
     pub fn rebase_unblocked(&mut self, state: JobState) {
-        let blocks = self.entries.iter().position(|entry| entry.event.kind() == EventKind::JobWaiting);
+        let blocks = self.entries.iter().position(|entry| entry.fact.event.kind() == EventKind::JobWaiting);
         self.entries.truncate(blocks.unwrap_or(self.entries.len()));
         self.rebase(state);
         self.lease = LeaseChange::Keep;

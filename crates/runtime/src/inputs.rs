@@ -2,12 +2,11 @@
 //! them again gives what the step was given, within the same bounds.
 
 use aetheris_core::json::Json;
-use aetheris_core::plan::{LlmNode, Node, NodeKind};
-use aetheris_expr::{Context, ExprError};
-use serde_json::{Map, Value};
+use aetheris_core::plan::Node;
+use aetheris_expr::Context;
 
 use crate::load::Loaded;
-use crate::names;
+use crate::{names, run};
 
 /// The names of a job, from which the inputs of its steps are made.
 #[derive(Debug)]
@@ -26,20 +25,6 @@ impl Inputs {
     /// In words, why it cannot be rendered, which is why the step failed.
     #[must_use]
     pub fn render(&self, node: &Node) -> Option<Result<Json, String>> {
-        let input = match &node.kind {
-            NodeKind::Tool { input, .. } => aetheris_expr::render(input, &self.0),
-            NodeKind::Llm(llm) => self.question(llm),
-            NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => return None,
-        };
-        Some(input.map_err(|error| error.to_string()))
-    }
-
-    fn question(&self, llm: &LlmNode) -> Result<Json, ExprError> {
-        let mut input = Map::new();
-        if let Some(system) = &llm.system {
-            input.insert("system".to_owned(), Value::from(aetheris_expr::render_text(system, &self.0)?));
-        }
-        input.insert("prompt".to_owned(), Value::from(aetheris_expr::render_text(&llm.prompt, &self.0)?));
-        Ok(Json::new(Value::Object(input)))
+        run::input(&node.kind, &self.0).map(|input| input.map_err(|error| error.to_string()))
     }
 }

@@ -263,6 +263,7 @@ pub(crate) mod tests {
     use tokio::time::Instant;
 
     use crate::Runtime;
+    use crate::draft::Fact;
     use crate::ops::{Cancelled, Submission};
 
     use super::*;
@@ -526,7 +527,7 @@ pub(crate) mod tests {
             tool: "t".into(),
         };
         draft.push(ids, NodeStarted { node: "a".into(), number: 1 }).unwrap();
-        draft.push_with_ledger(ids, started, LedgerWrite::Permit(request)).unwrap();
+        draft.add(ids, Fact::with_ledger(started, LedgerWrite::Permit(request))).unwrap();
         let committed = rt.store.commit(draft.unit(Purpose::Permit, EventId::from_u128(1))).await.unwrap();
         draft.written(&committed);
         (draft, Settle { key, permit_id, trigger: LedgerTrigger::Commit })
@@ -549,7 +550,7 @@ pub(crate) mod tests {
             source: Source::Executed,
         };
         let effect = NewEffect { key: settle.key, permit: 1, permit_id: settle.permit_id, result: Json::new(json!(7)) };
-        draft.push_with_effect(ids, finished, effect, LedgerWrite::Settle(settle)).unwrap();
+        draft.add(ids, Fact::with_effect(finished, effect, LedgerWrite::Settle(settle))).unwrap();
         rt.store.commit(draft.unit(Purpose::Record, EventId::from_u128(2))).await.unwrap();
         let mut keeping = UnitOfWork::new(EventId::from_u128(3), job, Purpose::Signal, Guard::Outside);
         keeping.inbox.push(InboxWrite::Receive {

@@ -30,7 +30,12 @@ pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Co
 /// The output of one node; `null` where it has none.
 #[must_use]
 pub fn output(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, node: &NodeId) -> Json {
-    state.steps.get(node).and_then(|step| ended(step, effects)).unwrap_or_else(Json::null)
+    known(state, effects, node).unwrap_or_else(Json::null)
+}
+
+/// What templates may name of one node, once it has ended well.
+pub(crate) fn known(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, node: &NodeId) -> Option<Json> {
+    state.steps.get(node).and_then(|step| ended(step, effects))
 }
 
 fn ended(step: &StepState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Option<Json> {

@@ -19,7 +19,7 @@ use aetheris_store::{Evidence, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfW
 use super::is_open_doubt;
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::{self, WriteError};
+use crate::draft::{self, Fact, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
 
@@ -129,7 +129,7 @@ impl Runtime {
                 then: None,
             };
             let ledger = LedgerWrite::Settle(Settle { key, permit_id, trigger });
-            draft.push_with_effect(self.system.ids.as_ref(), event, effect, ledger)?;
+            draft.add(self.system.ids.as_ref(), Fact::with_effect(event, effect, ledger))?;
             let mut unit = draft.unit(Purpose::Deposit, unit.id);
             unit.evidence.extend(alert);
             return Ok(unit);

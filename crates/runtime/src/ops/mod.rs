@@ -37,7 +37,7 @@ use aetheris_store::{Committed, JobRow, LedgerWrite, Purpose, Refusal};
 
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::{self, Draft, WriteError};
+use crate::draft::{self, Draft, Fact, WriteError};
 use crate::error::OpError;
 use crate::load::{ForWrite, Loaded};
 use crate::run;
@@ -154,7 +154,7 @@ impl Runtime {
                 Known::Nothing => {
                     let (key, permit_id) = (invocation.key, invocation.permit_id);
                     let doubt = LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Doubt });
-                    draft.push_with_ledger(self.system.ids.as_ref(), event, doubt)?;
+                    draft.add(self.system.ids.as_ref(), Fact::with_ledger(event, doubt))?;
                 }
                 Known::Doubt => draft.push(self.system.ids.as_ref(), event)?,
                 Known::Outcome => {}

@@ -21,7 +21,7 @@ use aetheris_store::{EventRow, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfW
 use super::{Plan, is_open_doubt};
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::{self, Draft, WriteError};
+use crate::draft::{self, Draft, Fact, WriteError};
 use crate::error::OpError;
 use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::load::{ForWrite, Loaded};
@@ -241,7 +241,7 @@ impl Runtime {
                 let (permit, permit_id) = (invocation.permit, invocation.permit_id);
                 let effect = NewEffect { key, permit, permit_id, result: result.clone() };
                 let commit = LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Commit });
-                draft.push_with_effect(self.system.ids.as_ref(), event, effect, commit)?;
+                draft.add(self.system.ids.as_ref(), Fact::with_effect(event, effect, commit))?;
             }
             None => {
                 self.not_happened(loaded, &mut draft, (event, &invocation, settle), resolution)?;
@@ -320,7 +320,7 @@ impl Runtime {
             ..event
         };
         let disproof = Disproof { asked: None, grounds, key, lifetime, permit_id, settle };
-        draft.push_with_ledger(ids, event, LedgerWrite::Disprove(disproof))?;
+        draft.add(ids, Fact::with_ledger(event, LedgerWrite::Disprove(disproof)))?;
         if loaded.state.status.is_terminal() {
             // The answer is kept with the job, which does nothing more.
             return Ok(());

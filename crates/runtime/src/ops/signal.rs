@@ -15,7 +15,7 @@ use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, 
 use crate::Runtime;
 use crate::admission::Caller;
 use crate::aside::rendered;
-use crate::draft::{self, Draft, WriteError};
+use crate::draft::{self, Draft, Fact, WriteError};
 use crate::error::{Awaited, OpError};
 use crate::load::Loaded;
 use crate::names;
@@ -144,7 +144,8 @@ impl Runtime {
     fn delivering(&self, loaded: &Loaded, incoming: &Signal, id: SignalId, node: NodeId) -> Result<Draft, OpError> {
         let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
         let mut draft = loaded.draft(Guard::Outside);
-        draft.push_with_inbox(self.system.ids.as_ref(), WaitCompleted { by, node }, receive(incoming, id, true))?;
+        let fact = Fact::with_inbox(WaitCompleted { by, node }, receive(incoming, id, true));
+        draft.add(self.system.ids.as_ref(), fact)?;
         Ok(draft)
     }
 

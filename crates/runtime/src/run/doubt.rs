@@ -7,18 +7,20 @@ use aetheris_core::event::{
 };
 use aetheris_core::id::{IdempotencyKey, NodeId, ToolName};
 use aetheris_core::json::Json;
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitNumber, Settle};
-use aetheris_core::plan::{DoubtPolicy, Node, Reconcile, WaitType};
-use aetheris_core::state::{Doubt, Invocation, StepState};
+use aetheris_core::ledger::{LedgerTrigger, PermitNumber};
+use aetheris_core::plan::{DoubtPolicy, Reconcile, WaitType};
+use aetheris_core::state::{Doubt, Invocation};
 use aetheris_core::time::{Reading, Span};
-use aetheris_store::{LedgerWrite, NewEffect, Purpose};
+use aetheris_store::{LedgerWrite, NewEffect};
 
-use super::plain::{awaited, call_cancellable};
-use super::{Run, RunEnd, Stop, Turn, unwritten};
-use crate::draft::Rebased;
+use super::permit::{resolved, settle};
+use super::prepared::{Body, Clocks, Next, Prepared, Question, Release, Role, TryFailed};
+use super::step;
+use super::view::View;
+use crate::draft::Fact;
 use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::ops::{Known, is_open_doubt, known_outcome, not_happened};
-use crate::ports::{ToolOutcome, is_own_want};
+use crate::ports::ToolOutcome;
 
 /// What a reconcile tool said.
 enum Reconciled {
@@ -28,322 +30,255 @@ enum Reconciled {
     Unknown(String),
 }
 
-impl Run<'_> {
-    /// Records that the outcome is unknown, and begins the tool's policies.
-    pub(super) async fn enter_doubt(&mut self, node: &Node, reason: &str) -> Result<Turn, Stop> {
-        let invocation = self.open_invocation(node)?;
-        let event = StepInDoubt {
-            node: node.id.clone(),
-            permit: invocation.permit,
-            policy: 0,
-            reason: Failure::new("", reason).message,
-        };
-        tracing::warn!(
-            job = %self.state().id, node = %node.id, key = %invocation.key, permit = invocation.permit, reason,
-            "the outcome of a call is in doubt"
-        );
-        self.push_unknown(&invocation, event)?;
-        aetheris_fault::crash_point!("run.doubt.entered");
-        self.follow_doubt(node).await
-    }
+/// The outcome is unknown, and the tool's policies begin.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn enter(view: &View<'_>, reason: &str) -> Result<Prepared, Failure> {
+    let invocation = view.called()?;
+    let event = in_doubt(view, invocation, 0, reason);
+    aetheris_fault::crash_point!("run.doubt.entered");
+    Ok(Prepared::of([unknown(view, invocation, event)]))
+}
 
-    /// An event that says that a call's outcome is unknown, in the ledger as well unless that knows.
-    pub(super) fn push_unknown(&mut self, invocation: &Invocation, event: impl Into<Event>) -> Result<(), Stop> {
-        match known_outcome(&self.ledger, invocation) {
-            Known::Doubt => self.draft.push(self.ids(), event)?,
-            Known::Nothing | Known::Outcome => {
-                self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::Doubt))?;
-            }
-        }
-        Ok(())
-    }
+fn in_doubt(view: &View<'_>, invocation: &Invocation, policy: u32, reason: &str) -> StepInDoubt {
+    let reason = Failure::new("", reason).message;
+    StepInDoubt { node: view.node.id.clone(), permit: invocation.permit, policy, reason }
+}
 
-    fn open_invocation(&self, node: &Node) -> Result<Invocation, Stop> {
-        let invocation = self.state().steps.get(&node.id).and_then(|step| step.invocation.clone());
-        invocation
-            .ok_or_else(|| Stop::Fault(Failure::new("corrupt_history", format!("node `{}` was never called", node.id))))
-    }
-
-    /// Tries the policy where the doubt stands.
-    pub(super) async fn follow_doubt(&mut self, node: &Node) -> Result<Turn, Stop> {
-        let invocation = self.open_invocation(node)?;
-        let Some(doubt) = self.state().steps.get(&node.id).and_then(|step| step.doubt.clone()) else {
-            return Err(Stop::Fault(Failure::new("corrupt_history", format!("node `{}` has no doubt", node.id))));
-        };
-        let place = usize::try_from(doubt.policy).unwrap_or(usize::MAX);
-        let policy = self.plan.tool_of(node).and_then(|(_, tool)| tool.on_in_doubt.get(place)).cloned();
-        match policy {
-            None | Some(DoubtPolicy::Fail) => self.give_up(node, &invocation, &doubt),
-            Some(DoubtPolicy::Human) => {
-                aetheris_fault::sometimes!(DoubtHuman);
-                let reason = format!("did the call of `{}` happen? {}", invocation.tool, doubt.reason);
-                self.block_on_doubt(node, WaitType::Human, reason, None).await
-            }
-            Some(DoubtPolicy::Wait(_)) if doubt.waited => self.next_policy(node, &invocation, &doubt, &doubt.reason),
-            Some(DoubtPolicy::Wait(span)) => {
-                aetheris_fault::sometimes!(DoubtWait);
-                let reason = format!("waiting for a late answer of `{}`", invocation.tool);
-                self.block_on_doubt(node, WaitType::Timer, reason, Some(span)).await
-            }
-            Some(DoubtPolicy::Reconcile(whom)) => self.reconcile(node, &whom, &invocation, &doubt).await,
-        }
-    }
-
-    fn next_policy(&mut self, node: &Node, invocation: &Invocation, doubt: &Doubt, reason: &str) -> Result<Turn, Stop> {
-        let event = StepInDoubt {
-            node: node.id.clone(),
-            permit: invocation.permit,
-            policy: doubt.policy + 1,
-            reason: Failure::new("", reason).message,
-        };
-        self.draft.push(self.ids(), event)?;
-        Ok(Turn::Go)
-    }
-
-    /// The list is at its end: the step fails, the call stays on record as unresolved.
-    fn give_up(&mut self, node: &Node, invocation: &Invocation, doubt: &Doubt) -> Result<Turn, Stop> {
-        aetheris_fault::sometimes!(DoubtGivenUp);
-        let event = self.resolved(node, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
-        self.draft.push_with_ledger(self.ids(), event, settle(invocation, LedgerTrigger::GiveUp))?;
-        let message = format!("it is not known whether the call of `{}` happened: {}", invocation.tool, doubt.reason);
-        self.fail_step(node, Failure::new("in_doubt_unresolved", message), StepResult::PermanentFailure, None)?;
-        Ok(Turn::Go)
-    }
-
-    fn resolved(&self, node: &Node, invocation: &Invocation, by: Resolver, outcome: DoubtOutcome) -> InDoubtResolved {
-        let (grounds, note, result, settle_us) = (None, None, None, None);
-        InDoubtResolved {
-            by,
-            grounds,
-            node: node.id.clone(),
-            note,
-            outcome,
-            permit: invocation.permit,
-            result,
-            settle_us,
-            then: None,
-        }
-    }
-
-    async fn block_on_doubt(
-        &mut self,
-        node: &Node,
-        wait_type: WaitType,
-        reason: String,
-        span: Option<Span>,
-    ) -> Result<Turn, Stop> {
-        // Asked for while the tool was asked: the job does not block any more, it is held still or ends.
-        if self.state().end_requested.is_some() {
-            return Ok(Turn::Go);
-        }
-        let park = wait_type == WaitType::Human;
-        let (correlation_key, doubt) = (None, true);
-        let event = JobWaiting { correlation_key, doubt, node: node.id.clone(), park, reason: Some(reason), wait_type };
-        self.draft.push(self.ids(), event)?;
-        if let Some(span) = span {
-            let timer = TimerId::Doubt(node.id.clone());
-            self.draft.push(self.ids(), TimerSet { after_us: span.micros(), timer })?;
-        }
-        self.draft.release();
-        match self.flush(Purpose::Block).await? {
-            Rebased::Whole => {
-                self.note_block();
-                Ok(Turn::End(RunEnd::Blocked))
-            }
-            Rebased::Cut => Ok(Turn::Go),
-        }
-    }
-
-    /// Asks a pure tool. "Happened" is believed at once, and "did not happen" of one that refuses the permit from then
-    /// on. Of one that only looks it counts only if it was asked when the permit's call could no longer arrive, for
-    /// which the job waits and asks again.
-    async fn reconcile(
-        &mut self,
-        node: &Node,
-        whom: &Reconcile,
-        invocation: &Invocation,
-        doubt: &Doubt,
-    ) -> Result<Turn, Stop> {
-        if self.flush(Purpose::Doubt).await? == Rebased::Cut {
-            return Ok(Turn::Go);
-        }
-        if self.state().end_requested.is_some() {
-            return Ok(Turn::Go);
-        }
-        let early = self.accepted_from.take().map_or(Span::ZERO, |from| from.since(self.state().last_at));
-        if early > Span::ZERO {
-            return self.ask_later(node, &whom.tool, early).await;
-        }
-        self.require_safe_lease().await?;
-        let asked = self.reading();
-        let Some(answer) = self.ask(node, &whom.tool, invocation).await? else {
-            return Ok(Turn::Go);
-        };
-        aetheris_fault::sometimes!(DoubtReconciled);
-        match answer {
-            Reconciled::Happened(result) => self.reconciled(node, invocation, result),
-            Reconciled::DidNotHappen if self.plan.tool(&whom.tool).is_some_and(|tool| tool.refuses) => {
-                aetheris_fault::sometimes!(DisproofRefuses);
-                self.disprove(node, invocation, doubt, (Grounds::Refuses, Span::ZERO, asked)).await
-            }
-            Reconciled::DidNotHappen => self.looked(node, whom, invocation, doubt, asked).await,
-            // Who is asked next is told both: what happened, and that this did not tell.
-            Reconciled::Unknown(why) => self.next_policy(node, invocation, doubt, &format!("{}; {why}", doubt.reason)),
-        }
-    }
-
-    /// A tool that only looks has not found the call.
-    async fn looked(
-        &mut self,
-        node: &Node,
-        whom: &Reconcile,
-        invocation: &Invocation,
-        doubt: &Doubt,
-        asked: Reading,
-    ) -> Result<Turn, Stop> {
-        // The row as the store has it now: what this run has written of it is not in what it has loaded.
-        self.look_again().await?;
-        let step = self.state().steps.get(&node.id);
-        let still = |step: &StepState| {
-            is_open_doubt(step) && step.invocation.as_ref().is_some_and(|now| now.permit_id == invocation.permit_id)
-        };
-        if !step.is_some_and(still) {
-            return Ok(Turn::Go);
-        }
-        let settle = if aetheris_fault::planted!("settle-not-waited") { Span::ZERO } else { whom.settle() };
-        let (lifetime, permit) = (invocation.lifetime, invocation.permit_id);
-        let Some(row) = self.ledger.get(&invocation.key).filter(|row| row.permit_id == permit) else {
-            return Ok(Turn::Go);
-        };
-        let flying = self.rt.in_flight.has(permit) && !aetheris_fault::planted!("own-call-not-asked");
-        let open = disproof::left(row, lifetime, settle, asked) > Span::ZERO;
-        if (open || flying) && !aetheris_fault::planted!("disproof-believed-early") {
-            aetheris_fault::sometimes!(DisproofTooEarly);
-            let now = self.reading();
-            let left = disproof::left(row, lifetime, settle, now);
-            if disproof::is_unseen(row, now.boot) {
-                self.draft.also_settle(LedgerWrite::See { key: invocation.key, permit_id: permit });
-            }
-            return self.ask_later(node, &whom.tool, if flying { left.max(IN_FLIGHT_LOOK) } else { left }).await;
-        }
-        self.disprove(node, invocation, doubt, (Grounds::Clock, settle, asked)).await
-    }
-
-    /// What both clocks are known to show: the store's at the last event that this run knows, and this process's boot
-    /// clock.
-    fn reading(&self) -> Reading {
-        Reading { at: self.state().last_at, boot: self.rt.system.clock.boot_moment() }
-    }
-
-    async fn ask_later(&mut self, node: &Node, name: &ToolName, left: Span) -> Result<Turn, Stop> {
-        if left == Span::ZERO {
-            return Ok(Turn::Go);
-        }
-        let reason =
-            format!("`{name}` says that it did not happen; it is asked again when the call can no longer arrive");
-        self.block_on_doubt(node, WaitType::Timer, reason, Some(left)).await
-    }
-
-    async fn disprove(
-        &mut self,
-        node: &Node,
-        invocation: &Invocation,
-        doubt: &Doubt,
-        (grounds, settle, asked): (Grounds, Span, Reading),
-    ) -> Result<Turn, Stop> {
-        let event = InDoubtResolved {
-            grounds: Some(grounds),
-            settle_us: grounds.needs_time().then_some(settle.micros()),
-            ..self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen)
-        };
-        let (key, permit_id, lifetime) = (invocation.key, invocation.permit_id, invocation.lifetime);
-        let disproof = Disproof { asked: Some(asked), grounds, key, lifetime, permit_id, settle };
-        self.draft.push_with_ledger(self.ids(), event, LedgerWrite::Disprove(disproof))?;
-        self.end_disproved_try(node, invocation, &doubt.reason).await
-    }
-
-    /// "Did not happen" ends the try: whether another follows is the retry policy's to say, in the same unit.
-    async fn end_disproved_try(&mut self, node: &Node, invocation: &Invocation, why: &str) -> Result<Turn, Stop> {
-        if aetheris_fault::planted!("disproof-gives-a-call") {
-            return Box::pin(self.call_tool(node)).await;
-        }
-        let error = not_happened(&invocation.tool, why);
-        self.after_failure(node, super::plain::failed(error, None, true)).await
-    }
-
-    /// Ends the try of a history whose build did not end it with the answer.
-    pub(super) async fn end_answered_try(&mut self, node: &Node) -> Result<Turn, Stop> {
-        let invocation = self.open_invocation(node)?;
-        self.end_disproved_try(node, &invocation, "an earlier version of this program recorded the answer").await
-    }
-
-    fn reconciled(&mut self, node: &Node, invocation: &Invocation, result: Json) -> Result<Turn, Stop> {
-        let (key, permit, permit_id) = (invocation.key, invocation.permit, invocation.permit_id);
-        let effect = NewEffect { key, permit, permit_id, result };
-        self.effects.insert(key, unwritten(&effect));
-        let event = self.resolved(node, invocation, Resolver::Reconcile, DoubtOutcome::Happened);
-        self.draft.push_with_effect(self.ids(), event, effect, settle(invocation, LedgerTrigger::Commit))?;
-        if let Some(row) = self.ledger.get_mut(&key) {
-            row.status = LedgerStatus::Committed;
-        }
-        Ok(Turn::Go)
-    }
-
-    /// `None` when the run was interrupted.
-    async fn ask(&mut self, node: &Node, name: &ToolName, invocation: &Invocation) -> Result<Option<Reconciled>, Stop> {
-        // A permit that this run does not find in what it has loaded is its own.
-        let row = self.ledger.get(&invocation.key).filter(|row| row.permit_id == invocation.permit_id);
-        let generation = row.map_or(self.lease.fence.generation, |row| row.fence.generation);
-        let permit = PermitNumber { generation, number: invocation.permit };
-        let input = serde_json::json!({
-            "idempotency_key": invocation.key,
-            "input": invocation.input.value(),
-            "permit": permit.to_string(),
-            "tool": invocation.tool,
-        });
-        let Some(mut call) = self.tool_call(node, name, Json::new(input)) else {
-            return Ok(Some(Reconciled::Unknown(format!("the plan has no tool `{name}`"))));
-        };
-        call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
-        // Each question has a key of its own, so that a tool which caches answers by key never repeats an old one. The
-        // sequence number tells runs apart; within one run, questions are counted, as nothing may be written in between.
-        self.questions += 1;
-        let question = NodeId::from(format!("{}?{}", node.id, self.state().seq).as_str());
-        call.key = IdempotencyKey::derive(self.state().id, &question, self.questions);
-        aetheris_fault::crash_point!("run.reconcile.before_call");
-        let limit = awaited(call.timeout);
-        let Some(outcome) = call_cancellable(self.rt, self.lease, call, limit).await else {
-            return Ok(None);
-        };
-        aetheris_fault::crash_point!("run.reconcile.after_call");
-        self.answered = true;
-        Ok(Some(match outcome {
-            ToolOutcome::Done(answer) => read_answer(name, &answer),
-            // It was not asked: nobody has said that he does not know.
-            ToolOutcome::NotSent { error, .. } if is_own_want(&error) => {
-                self.wait_to_leave(node, &error).await;
-                return Ok(None);
-            }
-            ToolOutcome::NotSent { .. }
-            | ToolOutcome::RefusedRetryable { .. }
-            | ToolOutcome::RefusedPermanent(_)
-            | ToolOutcome::Unknown { .. }
-                if aetheris_fault::planted!("reconcile-error-is-disproof") =>
-            {
-                Reconciled::DidNotHappen
-            }
-            ToolOutcome::NotSent { error, .. }
-            | ToolOutcome::RefusedRetryable { error, .. }
-            | ToolOutcome::RefusedPermanent(error)
-            | ToolOutcome::Unknown { error, .. } => {
-                Reconciled::Unknown(format!("`{name}` could not be asked: {}", error.message))
-            }
-        }))
+/// A fact that says that a call's outcome is unknown, in the ledger as well unless that knows.
+pub(super) fn unknown(view: &View<'_>, invocation: &Invocation, event: impl Into<Event>) -> Fact {
+    match known_outcome(view.ledger, invocation) {
+        Known::Doubt => Fact::of(event),
+        Known::Nothing | Known::Outcome => Fact::with_ledger(event, settle(invocation, LedgerTrigger::Doubt)),
     }
 }
 
-pub(super) fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
-    LedgerWrite::Settle(Settle { key: invocation.key, permit_id: invocation.permit_id, trigger })
+/// Tries the policy where the doubt stands.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
+    let (invocation, doubt) = (view.called()?, doubt_of(view)?);
+    let place = usize::try_from(doubt.policy).unwrap_or(usize::MAX);
+    let policy = view.plan.tool_of(view.node).and_then(|(_, tool)| tool.on_in_doubt.get(place));
+    Ok(match policy {
+        None | Some(DoubtPolicy::Fail) => give_up(view, invocation, doubt),
+        Some(DoubtPolicy::Human) => {
+            aetheris_fault::sometimes!(DoubtHuman);
+            let reason = format!("did the call of `{}` happen? {}", invocation.tool, doubt.reason);
+            block(view, WaitType::Human, reason, None)
+        }
+        Some(DoubtPolicy::Wait(_)) if doubt.waited => next_policy(view, invocation, doubt, &doubt.reason),
+        Some(DoubtPolicy::Wait(span)) => {
+            aetheris_fault::sometimes!(DoubtWait);
+            let reason = format!("waiting for a late answer of `{}`", invocation.tool);
+            block(view, WaitType::Timer, reason, Some(*span))
+        }
+        Some(DoubtPolicy::Reconcile(whom)) => reconcile(view, whom, invocation, doubt),
+    })
+}
+
+fn doubt_of<'v>(view: &'v View<'_>) -> Result<&'v Doubt, Failure> {
+    view.step().and_then(|step| step.doubt.as_ref()).ok_or_else(|| view.corrupt("it has no doubt"))
+}
+
+fn next_policy(view: &View<'_>, invocation: &Invocation, doubt: &Doubt, reason: &str) -> Prepared {
+    Prepared::of([Fact::of(in_doubt(view, invocation, doubt.policy + 1, reason))])
+}
+
+/// The list is at its end: the step fails, the call stays on record as unresolved.
+fn give_up(view: &View<'_>, invocation: &Invocation, doubt: &Doubt) -> Prepared {
+    aetheris_fault::sometimes!(DoubtGivenUp);
+    let event = resolved(view, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
+    let unresolved = Fact::with_ledger(event, settle(invocation, LedgerTrigger::GiveUp));
+    let message = format!("it is not known whether the call of `{}` happened: {}", invocation.tool, doubt.reason);
+    let failure = Failure::new("in_doubt_unresolved", message);
+    Prepared::of([unresolved]).then(step::fail(view, failure, StepResult::PermanentFailure, None))
+}
+
+fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span>) -> Prepared {
+    // Asked for while the tool was asked: the job does not block any more, it is held still or ends.
+    if view.state.end_requested.is_some() {
+        return Prepared::default();
+    }
+    let node = &view.node.id;
+    let waiting = JobWaiting {
+        correlation_key: None,
+        doubt: true,
+        node: node.clone(),
+        park: wait_type == WaitType::Human,
+        reason: Some(reason),
+        wait_type,
+    };
+    let mut blocked = Prepared::of([Fact::of(waiting)]);
+    if let Some(span) = span {
+        let timer = TimerId::Doubt(node.clone());
+        blocked = blocked.and(Fact::of(TimerSet { after_us: span.micros(), timer }));
+    }
+    blocked.next(Next::Release(Release::blocked()))
+}
+
+/// Asks a pure tool. "Happened" is believed at once, and "did not happen" of one that refuses the permit from then
+/// on. Of one that only looks it counts only if it was asked when the permit's call could no longer arrive, for
+/// which the job waits and asks again.
+fn reconcile(view: &View<'_>, whom: &Reconcile, invocation: &Invocation, doubt: &Doubt) -> Prepared {
+    let early = view.accepted_from.map_or(Span::ZERO, |from| from.since(view.state.last_at));
+    if early > Span::ZERO {
+        return ask_later(view, &whom.tool, early);
+    }
+    match question(view, whom, invocation) {
+        Ok(body) => Prepared::default().perform(body),
+        Err(error) => next_policy(view, invocation, doubt, &format!("{}; {}", doubt.reason, error.message)),
+    }
+}
+
+fn question(view: &View<'_>, whom: &Reconcile, invocation: &Invocation) -> Result<Body, Failure> {
+    // A permit that this run does not find in what it has loaded is its own.
+    let row = view.ledger.get(&invocation.key).filter(|row| row.permit_id == invocation.permit_id);
+    let generation = row.map_or(view.fence.generation, |row| row.fence.generation);
+    let permit = PermitNumber { generation, number: invocation.permit };
+    let input = serde_json::json!({
+        "idempotency_key": invocation.key,
+        "input": invocation.input.value(),
+        "permit": permit.to_string(),
+        "tool": invocation.tool,
+    });
+    let mut call = view.tool_call(&whom.tool, Json::new(input))?;
+    call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
+    // Each question has a key of its own, so that a tool which caches answers by key never repeats an old one. The
+    // sequence number tells runs apart; within one run, questions are counted, as nothing may be written in between.
+    let name = NodeId::from(format!("{}?{}", view.node.id, view.state.seq).as_str());
+    call.key = IdempotencyKey::derive(view.state.id, &name, view.questions.saturating_add(1));
+    let question = Question { permit_id: invocation.permit_id, refuses: call.tool.refuses, whom: whom.clone() };
+    Ok(Body::Call(Box::new(call), Role::Reconcile(question)))
+}
+
+/// Whether what a reconcile tool said counts only by what is stored of the call now: it has looked, and has not found it.
+pub(super) fn needs_a_look(question: &Question, outcome: &ToolOutcome) -> bool {
+    !question.refuses && matches!(heard(&question.whom.tool, outcome), Reconciled::DidNotHappen)
+}
+
+/// Decides what the answer means.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn conclude(
+    view: &View<'_>,
+    question: &Question,
+    clocks: Clocks,
+    outcome: &ToolOutcome,
+) -> Result<Prepared, Failure> {
+    aetheris_fault::sometimes!(DoubtReconciled);
+    // Answered otherwise while it was asked.
+    let open = view.step().is_some_and(is_open_doubt);
+    let Some(invocation) = view.invocation().filter(|now| open && now.permit_id == question.permit_id) else {
+        return Ok(Prepared::default());
+    };
+    let doubt = doubt_of(view)?;
+    Ok(match heard(&question.whom.tool, outcome) {
+        Reconciled::Happened(result) => happened(view, invocation, result),
+        Reconciled::DidNotHappen if question.refuses => {
+            aetheris_fault::sometimes!(DisproofRefuses);
+            disprove(view, invocation, doubt, (Grounds::Refuses, Span::ZERO, clocks.asked))
+        }
+        Reconciled::DidNotHappen => looked(view, &question.whom, clocks, (invocation, doubt)),
+        // Who is asked next is told both: what happened, and that this did not tell.
+        Reconciled::Unknown(why) => next_policy(view, invocation, doubt, &format!("{}; {why}", doubt.reason)),
+    })
+}
+
+/// A tool that only looks has not found the call.
+fn looked(view: &View<'_>, whom: &Reconcile, clocks: Clocks, (invocation, doubt): (&Invocation, &Doubt)) -> Prepared {
+    let Clocks { asked, answered, flying } = clocks;
+    let settled = if aetheris_fault::planted!("settle-not-waited") { Span::ZERO } else { whom.settle() };
+    let (lifetime, permit_id) = (invocation.lifetime, invocation.permit_id);
+    let Some(row) = view.ledger.get(&invocation.key).filter(|row| row.permit_id == permit_id) else {
+        return Prepared::default();
+    };
+    let open = disproof::left(row, lifetime, settled, asked) > Span::ZERO;
+    if (open || flying) && !aetheris_fault::planted!("disproof-believed-early") {
+        aetheris_fault::sometimes!(DisproofTooEarly);
+        let left = disproof::left(row, lifetime, settled, Reading { at: view.state.last_at, boot: answered });
+        let mut later = ask_later(view, &whom.tool, if flying { left.max(IN_FLIGHT_LOOK) } else { left });
+        if let Next::Release(release) = &mut later.next
+            && disproof::is_unseen(row, answered)
+        {
+            release.settle = Some(LedgerWrite::See { key: invocation.key, permit_id });
+        }
+        return later;
+    }
+    disprove(view, invocation, doubt, (Grounds::Clock, settled, asked))
+}
+
+fn ask_later(view: &View<'_>, name: &ToolName, left: Span) -> Prepared {
+    if left == Span::ZERO {
+        return Prepared::default();
+    }
+    let reason = format!("`{name}` says that it did not happen; it is asked again when the call can no longer arrive");
+    block(view, WaitType::Timer, reason, Some(left))
+}
+
+fn disprove(
+    view: &View<'_>,
+    invocation: &Invocation,
+    doubt: &Doubt,
+    (grounds, settle, asked): (Grounds, Span, Reading),
+) -> Prepared {
+    let event = InDoubtResolved {
+        grounds: Some(grounds),
+        settle_us: grounds.needs_time().then_some(settle.micros()),
+        ..resolved(view, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen)
+    };
+    let (key, permit_id, lifetime) = (invocation.key, invocation.permit_id, invocation.lifetime);
+    let disproof = Disproof { asked: Some(asked), grounds, key, lifetime, permit_id, settle };
+    let disproved = Prepared::of([Fact::with_ledger(event, LedgerWrite::Disprove(disproof))]);
+    if aetheris_fault::planted!("disproof-gives-a-call") {
+        return disproved;
+    }
+    disproved.then(end_disproved_try(invocation, &doubt.reason))
+}
+
+/// "Did not happen" ends the try: whether another follows is the retry policy's to say, in the same unit.
+fn end_disproved_try(invocation: &Invocation, why: &str) -> Prepared {
+    let error = not_happened(&invocation.tool, why);
+    Prepared::default().next(Next::Failed(TryFailed::new(error, None, true)))
+}
+
+/// Ends the try of a history whose build did not end it with the answer.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn end_answered_try(view: &View<'_>) -> Result<Prepared, Failure> {
+    Ok(end_disproved_try(view.called()?, "an earlier version of this program recorded the answer"))
+}
+
+fn happened(view: &View<'_>, invocation: &Invocation, result: Json) -> Prepared {
+    let (key, permit, permit_id) = (invocation.key, invocation.permit, invocation.permit_id);
+    let effect = NewEffect { key, permit, permit_id, result };
+    let event = resolved(view, invocation, Resolver::Reconcile, DoubtOutcome::Happened);
+    Prepared::of([Fact::with_effect(event, effect, settle(invocation, LedgerTrigger::Commit))])
+}
+
+/// What a reconcile tool's outcome says about the call.
+fn heard(name: &ToolName, outcome: &ToolOutcome) -> Reconciled {
+    match outcome {
+        ToolOutcome::Done(answer) => read_answer(name, answer),
+        ToolOutcome::NotSent { .. }
+        | ToolOutcome::RefusedRetryable { .. }
+        | ToolOutcome::RefusedPermanent(_)
+        | ToolOutcome::Unknown { .. }
+            if aetheris_fault::planted!("reconcile-error-is-disproof") =>
+        {
+            Reconciled::DidNotHappen
+        }
+        ToolOutcome::NotSent { error, .. }
+        | ToolOutcome::RefusedRetryable { error, .. }
+        | ToolOutcome::RefusedPermanent(error)
+        | ToolOutcome::Unknown { error, .. } => {
+            Reconciled::Unknown(format!("`{name}` could not be asked: {}", error.message))
+        }
+    }
 }
 
 /// `{"outcome": "happened" | "did_not_happen" | "unknown", "result"?}`; anything else is no answer.

@@ -1,8 +1,8 @@
 //! How a run ends: with an answer, an error, a requested end, or by giving the job back.
 
 use aetheris_core::event::{
-    Answer, EndCause, Failure, JobCancelled, JobCompleted, JobFailed, JobPaused, JobRequeued, NodeSkipped, PauseReason,
-    RequeueReason, SkipReason,
+    Answer, EndCause, Failure, JobCancelled, JobCompleted, JobFailed, JobPaused, JobRequeued, PauseReason,
+    RequeueReason,
 };
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
@@ -19,12 +19,6 @@ use crate::error::OpError;
 use crate::load::Loaded;
 
 impl Run<'_> {
-    pub(super) fn skip(&mut self, node: &NodeId, reason: SkipReason) -> Result<(), Stop> {
-        self.draft.push(self.ids(), NodeSkipped { node: node.clone(), reason })?;
-        self.name_output(node, Json::null());
-        Ok(())
-    }
-
     /// Every node has ended well: the answer ends the job. `None` when it is to go on after all.
     pub(super) async fn complete(&mut self) -> Result<Option<RunEnd>, Stop> {
         let answer = match self.answer() {

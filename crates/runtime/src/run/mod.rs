@@ -5,6 +5,11 @@
 //!               └──────────────────────────────────────────────────┘ until done, blocked, given back or lost
 //! ```
 //!
+//! **Decisions are values.** What is next of a step, and what the end of a body means, are pure functions over a [`view::View`]
+//! of what is recorded ([`step`], and a file for each of [`kind`], [`permit`], [`doubt`]). They give facts and what is next
+//! ([`prepared`]). The driver alone ([`drive`]) holds the draft and the lease: it drafts the facts, writes them as early as
+//! a body needs, has the body performed ([`body`]) and asks what its end means.
+//!
 //! **Commits.** Facts gather in a [`Draft`] and are written before anything leaves the process and before the run
 //! ends. A plain step's start and result go together, and the start of the next step rides along: a
 //! chain of n plain steps costs n commits, the last of which ends the job. Functions of the process do not wait for the
@@ -17,37 +22,41 @@
 //! idempotent and model calls are dropped; a call of an `at_most_once` tool that has left is awaited to
 //! its own timeout, and its outcome is committed if the fence still holds, else deposited (SPEC §4).
 
-mod block;
+mod body;
 mod doubt;
+mod drive;
 mod end;
-mod invoke;
+mod keep;
+mod kind;
 mod lease;
 mod overlap;
-mod plain;
+mod permit;
+mod prepared;
+mod start;
 mod step;
+#[cfg(test)]
+mod tests;
+mod view;
 mod write;
 
 pub(crate) use end::note_end;
+pub(crate) use kind::input;
 pub use lease::Lease;
-use overlap::Sent;
-use write::is_permanent;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aetheris_core::event::Failure;
 use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
 use aetheris_core::job::JobStatus;
-use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::limits;
 use aetheris_core::plan::CompiledPlan;
-use aetheris_core::schedule::{self, Next};
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_expr::Context;
-use aetheris_store::{Claimed, EffectRow, KeptSignal, NewEffect, Purpose, Scope};
+use aetheris_store::{Claimed, EffectRow, KeptSignal, Scope};
+
+use overlap::Sent;
 
 use crate::draft::Draft;
 use crate::error::OpError;
@@ -92,14 +101,6 @@ impl From<Illegal> for Stop {
     fn from(illegal: Illegal) -> Self {
         Self::Fault(Failure::new("illegal_transition", illegal.to_string()))
     }
-}
-
-/// What became of one step's turn.
-enum Turn {
-    /// The run goes on.
-    Go,
-    /// The run is over.
-    End(RunEnd),
 }
 
 /// A run in progress.
@@ -228,127 +229,4 @@ impl<'r> Run<'r> {
     fn ids(&self) -> &'r dyn IdSource {
         self.rt.system.ids.as_ref()
     }
-
-    async fn drive(&mut self) -> Result<RunEnd, Stop> {
-        let plan = Arc::clone(&self.plan);
-        let mut turn = 0_usize;
-        loop {
-            turn = turn.wrapping_add(1);
-            let written = self.writes;
-            if let Some(end) = self.check_interrupts().await? {
-                return Ok(end);
-            }
-            let mut place = self.place;
-            let next = schedule::next(self.draft.state(), &plan, &mut place);
-            self.place = place;
-            match next {
-                Next::Done => match self.complete().await? {
-                    Some(end) => return Ok(end),
-                    None => continue,
-                },
-                Next::Failed(node) => match self.fail(node).await? {
-                    Some(end) => return Ok(end),
-                    None => continue,
-                },
-                Next::Skip(node, reason) => self.skip(&node.id, reason)?,
-                Next::Node(node) => match self.turn(node).await? {
-                    Turn::Go => {}
-                    Turn::End(end) => return Ok(end),
-                },
-            }
-            let full = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX;
-            if full || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX) {
-                self.flush(Purpose::Record).await?;
-            }
-            // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
-            // without waiting.
-            if self.writes == written || turn.is_multiple_of(limits::TURNS_AT_ONCE) {
-                tokio::task::yield_now().await;
-            }
-        }
-    }
-
-    /// Acts on what came from outside the run: a lost lease, a requested end or pause, a drain.
-    async fn check_interrupts(&mut self) -> Result<Option<RunEnd>, Stop> {
-        if self.lease.lost.is_cancelled() {
-            // What is known is written if the fence still holds; else it is deposited.
-            self.flush(Purpose::Record).await?;
-            return Err(Stop::Lost);
-        }
-        if self.lease.ending.is_cancelled() && self.state().end_requested.is_none() {
-            self.flush(Purpose::Record).await?;
-            self.look_again().await?;
-        }
-        for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let ended = match self.state().end_requested {
-                Some(cause) => self.end_as_asked(cause).await?,
-                None if self.lease.drain.is_cancelled() => self.give_back().await?,
-                None => return Ok(None),
-            };
-            // Where a newer state refused it, that is looked at before anything else.
-            if ended.is_some() {
-                return Ok(ended);
-            }
-        }
-        Err(self.too_busy())
-    }
-
-    /// Others write the job faster than its own run can.
-    fn too_busy(&self) -> Stop {
-        let job = self.state().id;
-        Stop::Op(OpError::StateConflict(format!("job {job} keeps changing while its run writes it")))
-    }
-
-    /// Takes in what the draft's state says after the job was read again: with it the effects that the draft
-    /// is about to write, which the store cannot know.
-    fn refresh_names(&mut self) {
-        for effect in self.draft.effects() {
-            self.effects.insert(effect.key, unwritten(effect));
-        }
-        self.names = names::of(self.draft.state(), &self.effects);
-        self.memory = memory::of_run(self.draft.state(), &self.kept, &self.names);
-        self.place = 0;
-    }
-
-    /// Makes a node's output known to templates.
-    fn name_output(&mut self, node: &NodeId, output: Json) {
-        let bytes = output.memory();
-        self.memory += bytes;
-        self.ahead += bytes;
-        self.names.nodes.insert(node.clone(), output);
-    }
-
-    /// Outcomes that could not be written in this run's right are deposited in the right of their permit.
-    async fn deposit_owed(&mut self) -> Result<(), OpError> {
-        let mut deposited = Ok(());
-        for deposit in std::mem::take(&mut self.owed) {
-            aetheris_fault::crash_point!("run.deposit.owed");
-            if aetheris_fault::planted!("deposit-dropped") {
-                continue;
-            }
-            let mut tries = 0;
-            while let Err(error) = self.rt.deposit(&deposit).await {
-                tries += 1;
-                let permanent = matches!(&error, OpError::Store(error) if is_permanent(error));
-                if permanent || tries >= limits::DEPOSIT_TRIES_MAX || self.lease.abandon.is_cancelled() {
-                    // The others are tried all the same.
-                    deposited = deposited.and(Err(error));
-                    break;
-                }
-                tracing::warn!(job = %deposit.job, node = %deposit.node, %error, "a late outcome could not be deposited; trying again");
-                tokio::time::sleep(STORE_RETRY).await;
-            }
-        }
-        deposited
-    }
 }
-
-/// An effect as its row will be; the store gives it its time.
-fn unwritten(effect: &NewEffect) -> EffectRow {
-    EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
-}
-
-/// The most facts that one turn adds to a draft before it writes: those of a wait tell of each kept signal that does not fit.
-const EVENTS_OF_ONE_TURN_MAX: usize = 16 + limits::KEPT_SIGNALS_OF_KEY_MAX;
-/// The pause before a store that failed is asked again.
-const STORE_RETRY: Duration = Duration::from_millis(100);

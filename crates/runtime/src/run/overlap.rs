@@ -13,10 +13,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::ToolName;
 use aetheris_store::{Committed, Purpose, Refusal, Store, UnitOfWork};
 use futures_util::future::{BoxFuture, poll_immediate};
 
+use super::prepared::Body;
 use super::write::WriteFailed;
 use super::{Run, Stop};
 use crate::draft::{self, Rebased, WriteError};
@@ -47,18 +47,13 @@ impl Run<'_> {
     /// Writes what has to be durable before a pure tool is called. Nobody outside notices a function of this process, so
     /// before one the unit is sent and not awaited; but for an answer from outside, which a function that takes the process
     /// down would lose: a known outcome would be a doubt, and a model asked and paid again.
-    pub(super) async fn write_before(&mut self, tool: &ToolName) -> Result<Rebased, Stop> {
+    pub(super) async fn write_before_pure(&mut self, body: &Body) -> Result<Rebased, Stop> {
         if !self.draft.has_results() {
             return Ok(Rebased::Whole);
         }
-        let leaves = self.leaves(tool) && !aetheris_fault::planted!("pure-call-before-durable");
+        let leaves = body.leaves_process() && !aetheris_fault::planted!("pure-call-before-durable");
         let answered = self.answered && !aetheris_fault::planted!("answer-left-unwritten");
         if leaves || answered { self.flush(Purpose::Record).await } else { self.send().await }
-    }
-
-    /// Whether a call of a tool of the plan can be noticed outside the process.
-    pub(super) fn leaves(&self, tool: &ToolName) -> bool {
-        self.plan.tool(tool).is_none_or(|tool| tool.kind.leaves_process())
     }
 
     /// Sends all that is drafted, unless a unit is still on its way.

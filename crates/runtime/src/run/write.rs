@@ -1,5 +1,7 @@
 //! How a run writes: its draft until it is there, and what a refusal means.
 
+use std::time::Duration;
+
 use aetheris_core::event::{Failure, SUCCEEDED_BEFORE};
 use aetheris_core::hash::Hash;
 use aetheris_core::lease::Guard;
@@ -8,7 +10,7 @@ use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_store::{Committed, ErrorKind, Purpose, Refusal, Scope, StoreError, UnitOfWork};
 
-use super::{Run, STORE_RETRY, Stop};
+use super::{Run, Stop};
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
@@ -224,3 +226,6 @@ fn refused_for_good(refusal: &LedgerRefusal) -> Failure {
         }
     }
 }
+
+/// The pause before a store that failed is asked again.
+pub(super) const STORE_RETRY: Duration = Duration::from_millis(100);

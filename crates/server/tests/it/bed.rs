@@ -15,7 +15,7 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::{LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_runtime::draft::{self, Draft};
+use aetheris_runtime::draft::{self, Draft, Fact};
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_runtime::{Plans, Runtime, Settings};
@@ -320,7 +320,7 @@ impl Hand {
         };
         self.write(Purpose::Permit, |draft| {
             draft.push(&SystemIds, NodeStarted { node, number: 1 }).unwrap();
-            draft.push_with_ledger(&SystemIds, event, LedgerWrite::Permit(request)).unwrap();
+            draft.add(&SystemIds, Fact::with_ledger(event, LedgerWrite::Permit(request))).unwrap();
         })
         .await;
         Settle { key, permit_id, trigger: LedgerTrigger::Commit }
@@ -341,7 +341,7 @@ impl Hand {
         };
         let end = NodeFinished { result: StepResult::SideEffectCommitted, ..finished(node, None) };
         self.write(Purpose::Record, |draft| {
-            draft.push_with_effect(&SystemIds, done, effect, LedgerWrite::Settle(settle)).unwrap();
+            draft.add(&SystemIds, Fact::with_effect(done, effect, LedgerWrite::Settle(settle))).unwrap();
             draft.push(&SystemIds, command).unwrap();
             draft.push(&SystemIds, end).unwrap();
         })
@@ -365,7 +365,7 @@ impl Hand {
         let hour = Span::from_secs(3_600).micros();
         let purpose = if again { Purpose::Requeue } else { Purpose::Finish };
         self.write(purpose, |draft| {
-            draft.push_with_ledger(&SystemIds, done, settled(LedgerTrigger::Doubt)).unwrap();
+            draft.add(&SystemIds, Fact::with_ledger(done, settled(LedgerTrigger::Doubt))).unwrap();
             if again {
                 let retry = NodeRetryScheduled { after_us: hour, error, model: None, node: NodeId::from(node) };
                 draft.push(&SystemIds, retry).unwrap();
@@ -373,7 +373,7 @@ impl Hand {
             } else {
                 let result = StepResult::RetryableFailure;
                 let end = NodeFinished { error: Some(error.clone()), result, ..finished(node, None) };
-                draft.push_with_ledger(&SystemIds, end, settled(LedgerTrigger::GiveUp)).unwrap();
+                draft.add(&SystemIds, Fact::with_ledger(end, settled(LedgerTrigger::GiveUp))).unwrap();
                 draft.push(&SystemIds, JobFailed { error, node: Some(NodeId::from(node)) }).unwrap();
             }
             draft.release();
@@ -424,7 +424,7 @@ impl Hand {
         let reason = "the answer was lost".to_owned();
         let doubt = StepInDoubt { node: NodeId::from(node), permit: 1, policy: 0, reason };
         self.write(Purpose::Doubt, |draft| {
-            draft.push_with_ledger(&SystemIds, doubt, LedgerWrite::Settle(settle)).unwrap();
+            draft.add(&SystemIds, Fact::with_ledger(doubt, LedgerWrite::Settle(settle))).unwrap();
             draft.push(&SystemIds, then).unwrap();
             draft.release();
         })

@@ -11,6 +11,7 @@ use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
+use aetheris_runtime::draft::Fact;
 use aetheris_runtime::ops::RecordedResult;
 use aetheris_server::verify::{self, Chain};
 use aetheris_store::system::SystemIds;
@@ -164,7 +165,7 @@ async fn tried(hand: &Hand, permit: u32, message: &str) -> Settle {
         if permit == 1 {
             draft.push(&SystemIds, NodeStarted { node: node.clone(), number: 1 }).unwrap();
         }
-        draft.push_with_ledger(&SystemIds, event, LedgerWrite::Permit(request)).unwrap();
+        draft.add(&SystemIds, Fact::with_ledger(event, LedgerWrite::Permit(request))).unwrap();
     })
     .await;
     let error = Some(Failure::new("timeout", message));
@@ -172,7 +173,7 @@ async fn tried(hand: &Hand, permit: u32, message: &str) -> Settle {
     let done = ToolInvocationFinished { error, node, outcome, permit, source: Source::Executed };
     let settle = Settle { key, permit_id, trigger: LedgerTrigger::Doubt };
     hand.write(Purpose::Record, |draft| {
-        draft.push_with_ledger(&SystemIds, done, LedgerWrite::Settle(settle)).unwrap();
+        draft.add(&SystemIds, Fact::with_ledger(done, LedgerWrite::Settle(settle))).unwrap();
     })
     .await;
     settle
@@ -198,7 +199,7 @@ async fn an_answer_about_a_second_try_is_told_of_that_try() {
         took_us: None,
     };
     hand.write(Purpose::Finish, |draft| {
-        draft.push_with_ledger(&SystemIds, end, LedgerWrite::Settle(settle)).unwrap();
+        draft.add(&SystemIds, Fact::with_ledger(end, LedgerWrite::Settle(settle))).unwrap();
         draft.push(&SystemIds, JobFailed { error, node: Some(node) }).unwrap();
         draft.release();
     })
@@ -347,7 +348,7 @@ async fn refused(bed: &Bed) -> String {
         source: Source::Executed,
     };
     hand.write(Purpose::Record, |draft| {
-        draft.push_with_ledger(&SystemIds, refused, LedgerWrite::Settle(settle)).unwrap();
+        draft.add(&SystemIds, Fact::with_ledger(refused, LedgerWrite::Settle(settle))).unwrap();
     })
     .await;
     job
@@ -495,7 +496,7 @@ async fn a_doubt_that_goes_through_several_policies_is_one() {
         let doubt = StepInDoubt { node: "send".into(), permit: 1, policy, reason: format!("lost {policy}") };
         hand.write(Purpose::Doubt, |draft| {
             if policy == 0 {
-                draft.push_with_ledger(&SystemIds, doubt, LedgerWrite::Settle(settle)).unwrap();
+                draft.add(&SystemIds, Fact::with_ledger(doubt, LedgerWrite::Settle(settle))).unwrap();
             } else {
                 draft.push(&SystemIds, doubt).unwrap();
             }

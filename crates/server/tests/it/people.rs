@@ -5,6 +5,7 @@ use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::time::Span;
+use aetheris_runtime::draft::Fact;
 use aetheris_runtime::ops::{Deposit, DepositOutcome, Deposited};
 use aetheris_store::system::SystemIds;
 use aetheris_store::{LedgerWrite, Purpose, Scope};
@@ -241,7 +242,7 @@ async fn a_call_in_doubt_is_listed_with_what_is_done_about_it() {
         let doubt = StepInDoubt { node: "send".into(), permit: 1, policy, reason: format!("lost {policy}") };
         hand.write(Purpose::Doubt, |draft| {
             if policy == 0 {
-                draft.push_with_ledger(&SystemIds, doubt, LedgerWrite::Settle(settle)).unwrap();
+                draft.add(&SystemIds, Fact::with_ledger(doubt, LedgerWrite::Settle(settle))).unwrap();
             } else {
                 draft.push(&SystemIds, doubt).unwrap();
             }

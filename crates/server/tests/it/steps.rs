@@ -8,6 +8,7 @@ use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
+use aetheris_runtime::draft::Fact;
 use aetheris_store::faulty::{FaultPlan, FaultyStore};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock as _, ManualClock, SystemClock, SystemIds};
@@ -387,7 +388,9 @@ async fn nap(hand: &Hand, node: &str, doubt: Option<Settle>) {
         if let Some(settle) = doubt {
             let settle = LedgerWrite::Settle(Settle { trigger: LedgerTrigger::Doubt, ..settle });
             let reason = "the answer was lost".to_owned();
-            draft.push_with_ledger(&SystemIds, StepInDoubt { node, permit: 1, policy: 0, reason }, settle).unwrap();
+            draft
+                .add(&SystemIds, Fact::with_ledger(StepInDoubt { node, permit: 1, policy: 0, reason }, settle))
+                .unwrap();
         } else {
             draft.push(&SystemIds, NodeStarted { node, number: 1 }).unwrap();
         }

@@ -11,7 +11,7 @@ use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::OpError;
-use aetheris_runtime::draft::Draft;
+use aetheris_runtime::draft::{Draft, Fact};
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Resolution, Resolved, Then};
 use aetheris_store::{DoubtFilter, LedgerWrite, Purpose, Scope};
@@ -365,7 +365,7 @@ async fn a_history_in_which_a_disproof_did_not_end_the_try_goes_through_policy_a
     let (asked, grounds, settle) = (None, Grounds::OperatorRefused, Span::ZERO);
     let disproof = Disproof { asked, grounds, key, lifetime, permit_id, settle };
     let ids = world.rt.system.ids.as_ref();
-    draft.push_with_ledger(ids, answer, LedgerWrite::Disprove(disproof)).unwrap();
+    draft.add(ids, Fact::with_ledger(answer, LedgerWrite::Disprove(disproof))).unwrap();
     let id = aetheris_core::id::EventId::from_u128(ids.secret());
     world.rt.store.commit(draft.unit(Purpose::Resolve, id)).await.unwrap();
     let state = world.done(job).await;

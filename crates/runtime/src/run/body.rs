@@ -1,0 +1,218 @@
+//! Bodies: what a step has done outside of its job. Here are their timeouts, what of them may be dropped when the run is
+//! interrupted, and their crash points. A body knows no run.
+
+use std::time::Duration;
+
+use aetheris_core::event::Failure;
+use aetheris_core::limits;
+use aetheris_core::plan::EffectClass;
+use aetheris_core::time::{Reading, Span, Timestamp};
+use aetheris_store::Purpose;
+
+use super::prepared::{Arrival, Asked, Body, Clocks, Permit, Reached, Role, Said};
+use super::{Lease, Stop};
+use crate::Runtime;
+use crate::passing::pass;
+use crate::ports::{MODEL_TIMED_OUT, ModelError, ModelRequest, ToolCall, ToolOutcome};
+
+/// What of a job has to be written before a body may begin.
+pub(super) enum Before {
+    /// Nothing: it can be noticed by nobody.
+    Nothing,
+    /// All that is drafted.
+    Durable(Purpose),
+    /// What a pure tool needs ([`super::Run::write_before`]).
+    Pure,
+}
+
+impl Body {
+    pub(super) fn before(&self) -> Before {
+        match self {
+            Self::Judge(..) => Before::Nothing,
+            // A model takes seconds: the start is written even where it comes first, so that people see it.
+            Self::Ask(..) | Self::Rest(_) => Before::Durable(Purpose::Record),
+            Self::Call(_, Role::Pure) => Before::Pure,
+            Self::Call(_, Role::Permit(_)) => Before::Durable(Purpose::Permit),
+            Self::Call(_, Role::Reconcile(_)) => Before::Durable(Purpose::Doubt),
+        }
+    }
+
+    /// Whether it can be noticed outside the process.
+    pub(super) fn leaves_process(&self) -> bool {
+        match self {
+            Self::Judge(..) | Self::Rest(_) => false,
+            Self::Ask(..) => true,
+            Self::Call(call, Role::Pure) => call.tool.kind.leaves_process(),
+            Self::Call(_, Role::Permit(_) | Role::Reconcile(_)) => true,
+        }
+    }
+}
+
+/// What is known when a body begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Begun {
+    /// The store's clock at the last event that the run knows.
+    pub(super) at: Timestamp,
+    /// The boot clock before what the body needs was written.
+    pub(super) sent_at: Duration,
+}
+
+/// Performs a body. `None` when the run was interrupted and the body may be dropped: it counts for nothing.
+///
+/// # Errors
+/// A kept signal cannot be judged.
+pub(super) async fn perform(rt: &Runtime, lease: &Lease, body: Body, begun: Begun) -> Result<Option<Said>, Stop> {
+    let clock = rt.system.clock.as_ref();
+    let began = clock.boot();
+    let took = || u64::try_from(clock.boot().saturating_sub(began).as_micros()).unwrap_or(u64::MAX);
+    Ok(match body {
+        Body::Call(call, Role::Pure) => call_pure(rt, lease, *call).await.map(|outcome| Said::Called(outcome, took())),
+        Body::Call(call, Role::Permit(permit)) => {
+            let spent = began.saturating_sub(begun.sent_at);
+            let outcome = call_permitted(rt, lease, *call, &permit, spent).await;
+            outcome.map(|outcome| Said::Permitted(outcome, permit))
+        }
+        Body::Call(call, Role::Reconcile(question)) => {
+            let asked = Reading { at: begun.at, boot: clock.boot_moment() };
+            ask_about(rt, lease, *call).await.map(|outcome| {
+                let own = rt.in_flight.has(question.permit_id);
+                let flying = own && !aetheris_fault::planted!("own-call-not-asked");
+                let clocks = Clocks { answered: clock.boot_moment(), asked, flying };
+                Said::Reconciled(outcome, question, clocks)
+            })
+        }
+        Body::Ask(request, asked) => ask(rt, lease, *request, asked, took).await,
+        Body::Judge(reached, schema) => {
+            let arrival = judge(rt, &reached, &schema).await?;
+            Some(Said::Judged(reached, arrival))
+        }
+        Body::Rest(span) => rest(lease, span).await,
+    })
+}
+
+async fn call_pure(rt: &Runtime, lease: &Lease, call: ToolCall) -> Option<ToolOutcome> {
+    aetheris_fault::crash_point!("run.pure.before_call");
+    let limit = awaited(call.timeout);
+    let outcome = call_cancellable(rt, lease, call, limit).await;
+    if outcome.is_some() {
+        aetheris_fault::crash_point!("run.pure.after_call");
+    }
+    outcome
+}
+
+/// What may be called again is dropped when the run is interrupted; an `at_most_once` call is awaited to its own timeout,
+/// and given up only at a second request to stop.
+async fn call_permitted(
+    rt: &Runtime,
+    lease: &Lease,
+    call: ToolCall,
+    permit: &Permit,
+    spent: Duration,
+) -> Option<ToolOutcome> {
+    aetheris_fault::crash_point!("run.tool.before_call");
+    let flight = rt.in_flight.leave(permit.id);
+    let limit = call.timeout + grace_after(spent);
+    let outcome = match permit.class {
+        EffectClass::Pure | EffectClass::Idempotent => call_cancellable(rt, lease, call, limit).await,
+        EffectClass::AtMostOnce => tokio::select! {
+            biased;
+            outcome = rt.tools.call(call) => Some(outcome),
+            () = lease.abandon.cancelled() => None,
+            () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
+        },
+    };
+    drop(flight);
+    aetheris_fault::crash_point!("run.tool.after_call");
+    outcome
+}
+
+async fn ask_about(rt: &Runtime, lease: &Lease, call: ToolCall) -> Option<ToolOutcome> {
+    aetheris_fault::crash_point!("run.reconcile.before_call");
+    let limit = awaited(call.timeout);
+    let outcome = call_cancellable(rt, lease, call, limit).await;
+    if outcome.is_some() {
+        aetheris_fault::crash_point!("run.reconcile.after_call");
+    }
+    outcome
+}
+
+async fn ask(rt: &Runtime, lease: &Lease, request: ModelRequest, asked: Asked, took: impl Fn() -> u64) -> Option<Said> {
+    aetheris_fault::crash_point!("run.model.before_call");
+    let limit = awaited(request.timeout);
+    let answer = tokio::select! {
+        biased;
+        answer = rt.models.complete(request) => answer,
+        () = lease.interrupted() => return None,
+        () = pass(rt.system.clock.as_ref(), limit) => Err(overdue_answer(limit)),
+    };
+    aetheris_fault::crash_point!("run.model.after_call");
+    Some(Said::Model(answer, asked, took()))
+}
+
+/// Judges kept signals in their order: the first that fits ends the wait.
+async fn judge(rt: &Runtime, reached: &Reached, schema: &aetheris_core::json::Json) -> Result<Arrival, Stop> {
+    let mut arrival = Arrival::default();
+    for kept in reached.candidates() {
+        let violations = rt.plans.violations(schema, &kept.payload).await?;
+        if violations.is_empty() {
+            arrival.fits = Some(kept.clone());
+            break;
+        }
+        arrival.misfits.push((kept.clone(), violations));
+    }
+    Ok(arrival)
+}
+
+async fn rest(lease: &Lease, span: Span) -> Option<Said> {
+    tokio::select! {
+        biased;
+        () = lease.interrupted() => None,
+        () = tokio::time::sleep(span.to_std()) => Some(Said::Rested),
+    }
+}
+
+/// Calls a tool whose call may be dropped, and awaits it for at most so long; `None` when the run was interrupted.
+async fn call_cancellable(rt: &Runtime, lease: &Lease, call: ToolCall, limit: Duration) -> Option<ToolOutcome> {
+    tokio::select! {
+        biased;
+        outcome = rt.tools.call(call) => Some(outcome),
+        () = lease.interrupted() => None,
+        () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
+    }
+}
+
+/// What is known when an adapter has not kept its own timeout.
+fn overdue(limit: Duration) -> ToolOutcome {
+    ToolOutcome::Unknown { error: overdue_failure("timeout", limit), retry_after: None, timeout: true }
+}
+
+fn overdue_answer(limit: Duration) -> ModelError {
+    ModelError { error: overdue_failure(MODEL_TIMED_OUT, limit), retry_after: None, retryable: true, usage: None }
+}
+
+fn overdue_failure(code: &str, limit: Duration) -> Failure {
+    Failure::new(code, format!("no answer within {} ms", limit.as_millis()))
+}
+
+/// How long a call is awaited that no permission bounds.
+fn awaited(timeout: Duration) -> Duration {
+    timeout + limits::ADAPTER_GRACE.to_std()
+}
+
+/// How much longer than its timeout a call is awaited when so much of its permission's margin is spent: it is over when
+/// its permission is.
+fn grace_after(spent: Duration) -> Duration {
+    limits::PERMIT_MARGIN.to_std().saturating_sub(spent).min(limits::ADAPTER_GRACE.to_std())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_is_awaited_longer_than_its_permission_lives() {
+        let spent = [0, 500, 1_000, 1_400, 1_999, 2_000, 9_000].map(Duration::from_millis);
+        let grace = [1_000, 1_000, 1_000, 600, 1, 0, 0].map(Duration::from_millis);
+        assert_eq!(spent.map(grace_after), grace);
+    }
+}

@@ -1,0 +1,169 @@
+//! The driver: what is next in the job, again and again. It alone holds draft and lease; what it does with a step is decided
+//! elsewhere.
+
+use std::sync::Arc;
+
+use aetheris_core::limits;
+use aetheris_core::plan::Node;
+use aetheris_core::schedule::{self, Next as Due};
+use aetheris_store::Purpose;
+
+use super::prepared::{Body, Next, Prepared, Release, Role};
+use super::view::View;
+use super::{Run, RunEnd, Stop, step};
+use crate::draft::Rebased;
+use crate::error::OpError;
+
+impl<'r> Run<'r> {
+    pub(super) async fn drive(&mut self) -> Result<RunEnd, Stop> {
+        let plan = Arc::clone(&self.plan);
+        let mut turn = 0_usize;
+        loop {
+            turn = turn.wrapping_add(1);
+            let written = self.writes;
+            if let Some(end) = self.check_interrupts().await? {
+                return Ok(end);
+            }
+            let mut place = self.place;
+            let due = schedule::next(self.draft.state(), &plan, &mut place);
+            self.place = place;
+            let ended = match due {
+                Due::Done => self.complete().await?,
+                Due::Failed(node) => self.fail(node).await?,
+                Due::Skip(node, reason) => {
+                    let skipped = step::skip(&self.view(node), reason);
+                    self.take(skipped.facts, skipped.owed)?;
+                    None
+                }
+                Due::Node(node) => self.step(node).await?,
+            };
+            if let Some(end) = ended {
+                return Ok(end);
+            }
+            let full = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX;
+            if full || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX) {
+                self.flush(Purpose::Record).await?;
+            }
+            // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
+            // without waiting.
+            if self.writes == written || turn.is_multiple_of(limits::TURNS_AT_ONCE) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// One step's turn. `None` when the job is to be looked at again.
+    async fn step(&mut self, node: &Node) -> Result<Option<RunEnd>, Stop> {
+        let mut prepared = step::prepare(&self.view(node)).map_err(Stop::Fault)?;
+        self.accepted_from = None;
+        loop {
+            let Prepared { facts, next, owed } = prepared;
+            if matches!(&next, Next::Perform(Body::Call(_, Role::Permit(_)))) {
+                // No permission is asked for that could not be used.
+                self.require_safe_lease().await?;
+            }
+            self.take(facts, owed)?;
+            prepared = match next {
+                Next::Go => return Ok(None),
+                Next::Record => {
+                    self.flush(Purpose::Record).await?;
+                    return Ok(None);
+                }
+                Next::Failed(failed) => step::after_failure(&self.view(node), failed),
+                Next::Release(release) => return self.release(release).await,
+                Next::Perform(body) => match self.perform(node, body).await? {
+                    Some(said) => step::conclude(&self.view(node), said).map_err(Stop::Fault)?,
+                    None => return Ok(None),
+                },
+            };
+        }
+    }
+
+    pub(super) fn view<'v>(&'v self, node: &'v Node) -> View<'v> {
+        View {
+            accepted_from: self.accepted_from,
+            effects: &self.effects,
+            fence: self.lease.fence,
+            ids: self.ids(),
+            kept: &self.kept,
+            ledger: &self.ledger,
+            memory: self.memory,
+            names: &self.names,
+            node,
+            plan: &self.plan,
+            questions: self.questions,
+            state: self.draft.state(),
+            step_timeout: self.rt.settings.step_timeout,
+        }
+    }
+
+    /// Gives the job away with all that is drafted. `None` when the newer state does not allow it.
+    async fn release(&mut self, release: Release) -> Result<Option<RunEnd>, Stop> {
+        let Release { end, expected, purpose, settle } = release;
+        self.draft.expect_signals(expected);
+        if let Some(settle) = settle {
+            self.draft.also_settle(settle);
+        }
+        if end != RunEnd::Blocked || !aetheris_fault::planted!("lease-kept-while-waiting") {
+            self.draft.release();
+        }
+        match self.flush(purpose).await? {
+            Rebased::Whole => {
+                match end {
+                    RunEnd::Blocked => self.note_block(),
+                    RunEnd::Requeued => aetheris_fault::sometimes!(RetryReleased),
+                    RunEnd::Finished(_) | RunEnd::Paused | RunEnd::Lost => {}
+                }
+                Ok(Some(end))
+            }
+            Rebased::Cut => Ok(None),
+        }
+    }
+
+    /// One line per job that begins to wait: where and for what, without the words of the wait.
+    fn note_block(&self) {
+        let job = self.state().id;
+        match &self.state().blocked {
+            Some(blocked) => {
+                let (node, on) = (&blocked.node, if blocked.doubt { "in_doubt" } else { blocked.wait_type.as_str() });
+                tracing::info!(%job, %node, on, status = self.state().status.as_str(), "waiting");
+            }
+            // A signal that was kept has ended the wait at once.
+            None => tracing::info!(%job, "given back: its signal had arrived"),
+        }
+    }
+
+    /// Acts on what came from outside the run: a lost lease, a requested end or pause, a drain.
+    async fn check_interrupts(&mut self) -> Result<Option<RunEnd>, Stop> {
+        if self.lease.lost.is_cancelled() {
+            // What is known is written if the fence still holds; else it is deposited.
+            self.flush(Purpose::Record).await?;
+            return Err(Stop::Lost);
+        }
+        if self.lease.ending.is_cancelled() && self.state().end_requested.is_none() {
+            self.flush(Purpose::Record).await?;
+            self.look_again().await?;
+        }
+        for _ in 0..limits::CONFLICT_RETRIES_MAX {
+            let ended = match self.state().end_requested {
+                Some(cause) => self.end_as_asked(cause).await?,
+                None if self.lease.drain.is_cancelled() => self.give_back().await?,
+                None => return Ok(None),
+            };
+            // Where a newer state refused it, that is looked at before anything else.
+            if ended.is_some() {
+                return Ok(ended);
+            }
+        }
+        Err(self.too_busy())
+    }
+
+    /// Others write the job faster than its own run can.
+    pub(super) fn too_busy(&self) -> Stop {
+        let job = self.state().id;
+        Stop::Op(OpError::StateConflict(format!("job {job} keeps changing while its run writes it")))
+    }
+}
+
+/// The most facts that one turn adds to a draft before it writes: those of a wait tell of each kept signal that does not fit.
+const EVENTS_OF_ONE_TURN_MAX: usize = 16 + limits::KEPT_SIGNALS_OF_KEY_MAX;

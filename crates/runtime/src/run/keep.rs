@@ -1,0 +1,132 @@
+//! What a run keeps beside its draft: names for templates, effects, the memory that they take, and outcomes that are owed.
+
+use aetheris_core::event::Event;
+use aetheris_core::id::NodeId;
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
+use aetheris_core::limits;
+use aetheris_core::time::Timestamp;
+use aetheris_store::{EffectRow, LedgerWrite, NewEffect};
+
+use super::write::{STORE_RETRY, is_permanent};
+use super::{Run, Stop};
+use crate::draft::Fact;
+use crate::error::OpError;
+use crate::ops::Deposit;
+use crate::{memory, names};
+
+impl Run<'_> {
+    /// Drafts facts, with what the run keeps beside them for the decisions that follow.
+    pub(super) fn take(&mut self, facts: Vec<Fact>, owed: Option<Deposit>) -> Result<(), Stop> {
+        self.answered |= owed.is_some();
+        self.owed.extend(owed);
+        for fact in facts {
+            self.note(&fact.event);
+            if let Some(effect) = &fact.effect {
+                self.effects.insert(effect.key, unwritten(effect));
+            }
+            if let Some(LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Commit })) = &fact.ledger
+                && let Some(row) = self.ledger.get_mut(key).filter(|row| row.permit_id == *permit_id)
+            {
+                row.status = LedgerStatus::Committed;
+            }
+            if let Event::ToolInvocationStarted(called) = &fact.event {
+                self.memory += called.input.as_ref().map_or(0, Json::memory);
+            }
+            let ended = ended_node(&fact.event).cloned();
+            self.draft.add(self.rt.system.ids.as_ref(), fact)?;
+            if let Some(node) = ended
+                && let Some(output) = names::known(self.draft.state(), &self.effects, &node)
+            {
+                self.name_output(&node, output);
+            }
+        }
+        Ok(())
+    }
+
+    /// What is logged of a fact before it is drafted.
+    fn note(&self, event: &Event) {
+        let job = self.state().id;
+        if let Event::NodeStarted(e) = event {
+            tracing::debug!(%job, node = %e.node, number = e.number, "a step starts");
+        } else if let Event::NodeFinished(e) = event {
+            match &e.error {
+                None => tracing::debug!(%job, node = %e.node, took_us = e.took_us, "a step has completed"),
+                Some(error) => {
+                    tracing::debug!(%job, node = %e.node, code = %error.code, reason = %error.message, "a step has failed");
+                }
+            }
+        } else if let Event::NodeRetryScheduled(e) = event {
+            let tries = self.state().steps.get(&e.node).map_or(0, |step| step.tries);
+            tracing::info!(
+                %job, node = %e.node, tries, delay_ms = e.after_us / 1_000, code = %e.error.code,
+                reason = %e.error.message, "a step is tried again"
+            );
+        } else if let Event::StepInDoubt(e) = event
+            && e.policy == 0
+        {
+            let call = self.state().steps.get(&e.node).and_then(|step| step.invocation.as_ref());
+            let key = call.map(|call| tracing::field::display(call.key));
+            tracing::warn!(%job, node = %e.node, key, permit = e.permit, reason = e.reason, "the outcome of a call is in doubt");
+        }
+    }
+
+    /// Takes in what the draft's state says after the job was read again: with it the effects that the draft
+    /// is about to write, which the store cannot know.
+    pub(super) fn refresh_names(&mut self) {
+        for effect in self.draft.effects() {
+            self.effects.insert(effect.key, unwritten(effect));
+        }
+        self.names = names::of(self.draft.state(), &self.effects);
+        self.memory = memory::of_run(self.draft.state(), &self.kept, &self.names);
+        self.place = 0;
+    }
+
+    /// Makes a node's output known to templates.
+    fn name_output(&mut self, node: &NodeId, output: Json) {
+        let bytes = output.memory();
+        self.memory += bytes;
+        self.ahead += bytes;
+        self.names.nodes.insert(node.clone(), output);
+    }
+
+    /// Outcomes that could not be written in this run's right are deposited in the right of their permit.
+    pub(super) async fn deposit_owed(&mut self) -> Result<(), OpError> {
+        let mut deposited = Ok(());
+        for deposit in std::mem::take(&mut self.owed) {
+            aetheris_fault::crash_point!("run.deposit.owed");
+            if aetheris_fault::planted!("deposit-dropped") {
+                continue;
+            }
+            let mut tries = 0;
+            while let Err(error) = self.rt.deposit(&deposit).await {
+                tries += 1;
+                let permanent = matches!(&error, OpError::Store(error) if is_permanent(error));
+                if permanent || tries >= limits::DEPOSIT_TRIES_MAX || self.lease.abandon.is_cancelled() {
+                    // The others are tried all the same.
+                    deposited = deposited.and(Err(error));
+                    break;
+                }
+                tracing::warn!(job = %deposit.job, node = %deposit.node, %error, "a late outcome could not be deposited; trying again");
+                tokio::time::sleep(STORE_RETRY).await;
+            }
+        }
+        deposited
+    }
+}
+
+/// The node that has ended with a fact.
+fn ended_node(event: &Event) -> Option<&NodeId> {
+    if let Event::NodeFinished(finished) = event {
+        Some(&finished.node)
+    } else if let Event::NodeSkipped(skipped) = event {
+        Some(&skipped.node)
+    } else {
+        None
+    }
+}
+
+/// An effect as its row will be; the store gives it its time.
+fn unwritten(effect: &NewEffect) -> EffectRow {
+    EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
+}

@@ -1,0 +1,207 @@
+//! A question to a model. No permission is asked; the answer is recorded once, and after a crash before that the model is
+//! asked again.
+
+use aetheris_core::event::{Failure, ModelRecord, StepResult};
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::plan::{AnswerFormat, LlmNode};
+use aetheris_core::retry::OnTimeout;
+use aetheris_expr::{Context, ExprError};
+use serde_json::{Map, Value};
+
+use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest};
+use crate::run::prepared::{Asked, Body, Next, Prepared, TryFailed};
+use crate::run::step;
+use crate::run::view::View;
+
+pub(super) fn prepare(view: &View<'_>, llm: &LlmNode) -> Prepared {
+    match request(view, llm) {
+        Ok(request) => {
+            let asked = Asked { format: llm.format, model: llm.model.clone(), prompt_hash: prompt_hash(&request) };
+            view.start().perform(Body::Ask(Box::new(request), asked))
+        }
+        Err(error) => step::fail_template(view, "its prompt", &error),
+    }
+}
+
+pub(in crate::run) fn conclude(
+    view: &View<'_>,
+    answer: Result<ModelAnswer, ModelError>,
+    asked: Asked,
+    took: u64,
+) -> Prepared {
+    let Asked { format, model, prompt_hash } = asked;
+    let (failed, used) = match answer {
+        Ok(answer) => {
+            let used = ModelRecord { model: answer.model, prompt_hash, usage: answer.usage };
+            match output(format, &answer.text) {
+                Ok(output) => {
+                    return step::succeed(view, StepResult::Pure, Some(output), Some(used), Some(took));
+                }
+                Err(error) => (TryFailed::new(error, None, true), Some(used)),
+            }
+        }
+        Err(failed) => {
+            let again_after_timeout = view.retry().on_timeout == OnTimeout::Retry;
+            let retryable = failed.retryable && (again_after_timeout || failed.error.code != MODEL_TIMED_OUT);
+            let used = failed.usage.map(|usage| ModelRecord { model, prompt_hash, usage });
+            (TryFailed::new(failed.error, failed.retry_after, retryable), used)
+        }
+    };
+    Prepared::default().next(Next::Failed(TryFailed { model: used, took_us: Some(took), ..failed }))
+}
+
+/// What a model is asked, for people.
+///
+/// # Errors
+/// A text cannot be rendered.
+pub(super) fn question(llm: &LlmNode, names: &Context) -> Result<Json, ExprError> {
+    let mut input = Map::new();
+    if let Some(system) = &llm.system {
+        input.insert("system".to_owned(), Value::from(aetheris_expr::render_text(system, names)?));
+    }
+    input.insert("prompt".to_owned(), Value::from(aetheris_expr::render_text(&llm.prompt, names)?));
+    Ok(Json::new(Value::Object(input)))
+}
+
+fn request(view: &View<'_>, llm: &LlmNode) -> Result<ModelRequest, ExprError> {
+    Ok(ModelRequest {
+        format: llm.format,
+        max_tokens: llm.max_tokens,
+        model: llm.model.clone(),
+        prompt: view.text(&llm.prompt)?,
+        system: llm.system.as_ref().map(|system| view.text(system)).transpose()?,
+        temperature: llm.temperature,
+        timeout: view.timeout(),
+    })
+}
+
+fn output(format: AnswerFormat, text: &str) -> Result<Json, Failure> {
+    match format {
+        AnswerFormat::Text if text.len() > limits::PAYLOAD_BYTES_MAX => {
+            Err(Failure::new("result_refused", format!("the model's answer has {} bytes", text.len())))
+        }
+        AnswerFormat::Text => Ok(Json::new(text.into())),
+        AnswerFormat::Json => Json::parse(unfenced(text).as_bytes()).map_err(|error| {
+            let message =
+                format!("the model was asked for JSON, and its answer is not: {error}. It said: {}", quoted(text));
+            Failure::new("model_answer_not_json", message)
+        }),
+    }
+}
+
+/// What stands in the one fenced block that an answer is, as models write it however they are asked; else the
+/// answer.
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inside = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
+    let block = inside.and_then(|inside| inside.split_once('\n')).filter(|(word, _)| {
+        let word = word.trim();
+        word.is_empty() || word.eq_ignore_ascii_case("json")
+    });
+    block.map_or(text, |(_, body)| body.trim())
+}
+
+/// The beginning of what a model said, on one line.
+fn quoted(text: &str) -> String {
+    let mut words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let mut shown = String::new();
+    for word in words.by_ref() {
+        if !shown.is_empty() {
+            shown.push(' ');
+        }
+        shown.push_str(word);
+        if let Some((end, _)) = shown.char_indices().nth(limits::MODEL_WORDS_QUOTED_MAX) {
+            shown.truncate(end);
+            shown.push('…');
+            break;
+        }
+    }
+    if shown.is_empty() { "nothing".to_owned() } else { shown }
+}
+
+fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
+    let canonical = serde_json::json!({
+        "format": request.format,
+        "max_tokens": request.max_tokens,
+        "model": request.model,
+        "prompt": request.prompt,
+        "system": request.system,
+        "temperature": request.temperature,
+    });
+    Json::new(canonical).hash()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_fenced_answer_is_what_stands_in_the_fence() {
+        for text in [
+            "{\"a\":1}",
+            " {\"a\":1}\n",
+            "```json\n{\"a\":1}\n```",
+            "```\n{\"a\": 1}```\n",
+            "\n```JSON \r\n{\"a\":1}\r\n```",
+        ] {
+            let output = output(AnswerFormat::Json, text).unwrap();
+            assert_eq!(output.to_string(), "{\"a\":1}", "{text}");
+        }
+        for text in
+            ["Here it is:\n```json\n1\n```", "```python\n1\n```", "```json\n1\n``` and more", "```", "```json 1```", ""]
+        {
+            assert!(output(AnswerFormat::Json, text).is_err(), "{text}");
+        }
+        assert_eq!(output(AnswerFormat::Text, "```\n1\n```").unwrap().as_str(), Some("```\n1\n```"));
+    }
+
+    #[test]
+    fn a_text_is_recorded_up_to_the_bound_of_a_payload() {
+        let answer = |bytes: usize| output(AnswerFormat::Text, &"x".repeat(bytes));
+        assert!(answer(limits::PAYLOAD_BYTES_MAX).is_ok());
+        assert_eq!(answer(limits::PAYLOAD_BYTES_MAX + 1).unwrap_err().code, "result_refused");
+    }
+
+    /// Two questions have one hash only if a model is asked the same in every part.
+    #[test]
+    fn whatever_a_model_is_asked_is_in_the_hash_of_the_question() {
+        let asked = ModelRequest {
+            format: AnswerFormat::Text,
+            max_tokens: Some(1),
+            model: "m".to_owned(),
+            prompt: "p".to_owned(),
+            system: Some("s".to_owned()),
+            temperature: Some(0.5),
+            timeout: Duration::from_secs(1),
+        };
+        let later = ModelRequest { timeout: Duration::from_secs(2), ..asked.clone() };
+        assert_eq!(prompt_hash(&later), prompt_hash(&asked), "how long it may take is no part of the question");
+        let others = [
+            ModelRequest { format: AnswerFormat::Json, ..asked.clone() },
+            ModelRequest { max_tokens: Some(2), ..asked.clone() },
+            ModelRequest { max_tokens: None, ..asked.clone() },
+            ModelRequest { model: "n".to_owned(), ..asked.clone() },
+            ModelRequest { prompt: "q".to_owned(), ..asked.clone() },
+            ModelRequest { system: Some("t".to_owned()), ..asked.clone() },
+            ModelRequest { system: None, ..asked.clone() },
+            ModelRequest { temperature: Some(0.6), ..asked.clone() },
+            ModelRequest { temperature: None, ..asked.clone() },
+        ];
+        let hashes: std::collections::BTreeSet<_> = others.iter().chain([&asked]).map(prompt_hash).collect();
+        assert_eq!(hashes.len(), others.len() + 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_json_is_shown() {
+        let said = |text: &str| output(AnswerFormat::Json, text).unwrap_err().message;
+        assert!(said("I cannot\n\tdo that").ends_with("It said: I cannot do that"), "{}", said("I cannot\n\tdo that"));
+        assert!(said(" ").ends_with("It said: nothing"));
+        for long in ["é".repeat(1_000_000), "word ".repeat(100_000)] {
+            let said = said(&long);
+            assert!(said.ends_with('…') && said.chars().count() < limits::MODEL_WORDS_QUOTED_MAX + 200, "{said:.80}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The kinds of nodes, a file each: what a step of the kind needs done, and what its end means. The only matches on the
+//! kind in the runtime are here.
+
+mod condition;
+pub(super) mod llm;
+mod sleep;
+pub(super) mod tool;
+mod transform;
+pub(super) mod wait;
+
+use aetheris_core::event::Failure;
+use aetheris_core::json::Json;
+use aetheris_core::plan::NodeKind;
+use aetheris_expr::{Context, ExprError};
+
+use super::prepared::Prepared;
+use super::view::View;
+
+/// What a try of a step begins with, or goes on with.
+///
+/// # Errors
+/// The plan contradicts itself: the job fails, and nothing is run.
+pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
+    match &view.node.kind {
+        NodeKind::Condition => Ok(condition::prepare(view)),
+        NodeKind::Llm(llm) => Ok(llm::prepare(view, llm)),
+        NodeKind::Sleep(duration) => Ok(sleep::prepare(view, *duration)),
+        NodeKind::Tool { input, tool } => tool::prepare(view, tool, input),
+        NodeKind::Transform(template) => Ok(transform::prepare(view, template)),
+        NodeKind::Wait(wait) => Ok(wait::prepare(view, wait)),
+    }
+}
+
+/// Which part of a job's budget a kind uses up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Uses {
+    Calls,
+    Tokens,
+    Nothing,
+}
+
+pub(super) fn uses(kind: &NodeKind) -> Uses {
+    match kind {
+        NodeKind::Tool { .. } => Uses::Calls,
+        NodeKind::Llm(_) => Uses::Tokens,
+        NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => Uses::Nothing,
+    }
+}
+
+/// What a step of the kind is given, for people: a tool's input, a model's question. `None` for kinds that are given nothing.
+pub(crate) fn input(kind: &NodeKind, names: &Context) -> Option<Result<Json, ExprError>> {
+    match kind {
+        NodeKind::Tool { input, .. } => Some(aetheris_expr::render(input, names)),
+        NodeKind::Llm(llm) => Some(llm::question(llm, names)),
+        NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => None,
+    }
+}

@@ -1,0 +1,27 @@
+//! A durable pause: the job waits for time alone, holding neither lease nor slot.
+
+use aetheris_core::event::{JobWaiting, StepResult};
+use aetheris_core::json::Json;
+use aetheris_core::plan::WaitType;
+use aetheris_core::time::Span;
+
+use super::wait;
+use crate::run::prepared::{Arrival, Prepared, Reached};
+use crate::run::step;
+use crate::run::view::View;
+
+pub(super) fn prepare(view: &View<'_>, duration: Span) -> Prepared {
+    if view.step().is_some_and(|step| step.wait_end.is_some()) {
+        return step::succeed(view, StepResult::Success, Some(Json::null()), None, None);
+    }
+    let waiting = JobWaiting {
+        correlation_key: None,
+        doubt: false,
+        node: view.node.id.clone(),
+        park: false,
+        reason: Some(format!("sleeping for {duration}")),
+        wait_type: WaitType::Timer,
+    };
+    let reached = Reached { kept: Vec::new(), lasts: Some(duration), waiting };
+    wait::block(view, reached, Arrival::default())
+}

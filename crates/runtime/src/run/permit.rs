@@ -1,0 +1,322 @@
+//! Ledger steps: what asks for a permission, and what an outcome means (SPEC §5). The driver writes the permission before
+//! the call leaves.
+
+use aetheris_core::event::{
+    CommandCommitted, DoubtOutcome, Failure, InDoubtResolved, InvocationOutcome, NodeFinished, Resolver, Source,
+    StepResult, ToolInvocationFinished, ToolInvocationStarted,
+};
+use aetheris_core::id::{IdempotencyKey, ToolName};
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitNumber, PermitRequest, Settle};
+use aetheris_core::plan::{EffectClass, Tool};
+use aetheris_core::retry::OnTimeout;
+use aetheris_core::state::{Invocation, InvocationPhase};
+use aetheris_core::step::StepStatus;
+use aetheris_store::{LedgerWrite, NewEffect};
+
+use super::prepared::{Body, Next, Permit, Prepared, Role, TryFailed};
+use super::view::View;
+use super::{doubt, kind, step};
+use crate::draft::Fact;
+use crate::ops::{Deposit, DepositOutcome};
+use crate::ports::{ToolCall, ToolOutcome};
+
+/// Asks for the next permission. The input is rendered with the first one, and is the same under every other.
+///
+/// # Errors
+/// The plan has no such tool.
+pub(super) fn ask(view: &View<'_>, name: &ToolName, template: &Json) -> Result<Prepared, Failure> {
+    let previous = view.invocation();
+    let input = match previous {
+        Some(invocation) => invocation.input.clone(),
+        None => match view.value(template) {
+            Ok(input) => input,
+            Err(error) => return Ok(step::fail_template(view, "its input", &error)),
+        },
+    };
+    let number = previous.map_or(1, |invocation| invocation.permit.saturating_add(1));
+    let call = view.tool_call(name, input)?;
+    let (permit, asked) = permission(view, name, &call.tool, &call.input, number);
+    let travels = PermitNumber { generation: view.fence.generation, number };
+    let call = ToolCall { permit: Some(travels), ..call };
+    Ok(view.start().and(asked).perform(Body::Call(Box::new(call), Role::Permit(permit))))
+}
+
+fn permission(view: &View<'_>, name: &ToolName, tool: &Tool, input: &Json, number: u32) -> (Permit, Fact) {
+    let (node, state, lifetime) = (&view.node.id, view.state, view.permit_lifetime());
+    let mut key = view.key();
+    if aetheris_fault::planted!("key-with-attempt") {
+        key = IdempotencyKey::derive(state.id, node, view.fence.epoch);
+    }
+    let id = view.permit_id();
+    let event = ToolInvocationStarted {
+        effect: tool.effect,
+        input: (number == 1).then(|| input.clone()),
+        key,
+        lifetime_us: lifetime.micros(),
+        node: node.clone(),
+        permit: number,
+        permit_id: id,
+        tool: name.clone(),
+        tool_version: tool.version.clone(),
+    };
+    let request = PermitRequest {
+        class: tool.effect,
+        input_hash: input.hash(),
+        key,
+        lifetime,
+        node: node.clone(),
+        permit: number,
+        permit_id: id,
+        tool: name.clone(),
+    };
+    let permit = Permit { class: tool.effect, id, key, number };
+    (permit, Fact::with_ledger(event, LedgerWrite::Permit(request)))
+}
+
+/// Calls an idempotent tool again whose outcome is unknown, if the budget allows one more call; else the call is given up.
+///
+/// # Errors
+/// As [`ask`].
+pub(super) fn call_again(view: &View<'_>) -> Result<Prepared, Failure> {
+    let (Some(exceeded), Some(invocation)) = (step::over_budget(view), view.invocation()) else {
+        return kind::prepare(view);
+    };
+    let why = format!("{}, and what became of the last one is unknown", exceeded.message);
+    let exceeded = Failure::new(&exceeded.code, why);
+    let event = ToolInvocationFinished {
+        error: Some(Failure::new(
+            "outcome_unknown",
+            "the run that called the tool ended before it could record the outcome",
+        )),
+        node: view.node.id.clone(),
+        outcome: InvocationOutcome::InDoubt,
+        permit: invocation.permit,
+        source: Source::CaughtUp,
+    };
+    let given_up = settle(invocation, LedgerTrigger::GiveUp);
+    let unknown = Prepared::of([doubt::unknown(view, invocation, event)]);
+    Ok(unknown.then(step::fail(view, exceeded, StepResult::PermanentFailure, Some(given_up))))
+}
+
+/// Nothing was sent, for a reason of this process: the lease, or the permission's own time, ran short while the
+/// permission was written, or no file was left for a connection. That is no failure of the step. The permit is
+/// recorded as unused, and the next one follows within the same try.
+pub(super) fn give_up(view: &View<'_>, permit: &Permit, error: Failure) -> Prepared {
+    let trigger = LedgerTrigger::NotSent;
+    let owed = Some(owe(view, permit, DepositOutcome::Settled(trigger)));
+    let event = finished(view, permit.number, InvocationOutcome::NotSent, Source::Executed, Some(error));
+    Prepared { owed, ..Prepared::of([Fact::with_ledger(event, permit.settle(trigger))]) }
+}
+
+/// What is known after a call; it is durable before any other body of the job runs.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn conclude(view: &View<'_>, permit: &Permit, outcome: ToolOutcome) -> Result<Prepared, Failure> {
+    let (told, trigger, failed) = match outcome {
+        ToolOutcome::Done(result) => match Json::checked(result.value().clone()) {
+            Ok(result) => return Ok(effect(view, permit, result)),
+            // It acted, and what it said cannot be kept: only a person can say what the result is.
+            Err(error) => {
+                let failure = Failure::new("result_refused", format!("the tool's result cannot be recorded: {error}"));
+                (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, TryFailed::new(failure, None, false))
+            }
+        },
+        ToolOutcome::NotSent { error, permanent } => {
+            (InvocationOutcome::NotSent, LedgerTrigger::NotSent, TryFailed::new(error, None, !permanent))
+        }
+        ToolOutcome::RefusedRetryable { error, retry_after } => (
+            InvocationOutcome::RefusedRetryable,
+            LedgerTrigger::RefuseRetryable,
+            TryFailed::new(error, retry_after, true),
+        ),
+        ToolOutcome::RefusedPermanent(error) => {
+            (InvocationOutcome::RefusedPermanent, LedgerTrigger::RefusePermanent, TryFailed::new(error, None, false))
+        }
+        ToolOutcome::Unknown { error, .. } if aetheris_fault::planted!("retry-any-error") => {
+            (InvocationOutcome::NotSent, LedgerTrigger::NotSent, TryFailed::new(error, None, true))
+        }
+        ToolOutcome::Unknown { error, retry_after, timeout } => {
+            let retryable = !(timeout && view.retry().on_timeout == OnTimeout::Fail);
+            (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, TryFailed::new(error, retry_after, retryable))
+        }
+    };
+    let unknown = told == InvocationOutcome::InDoubt;
+    if unknown && permit.class == EffectClass::AtMostOnce && !aetheris_fault::planted!("timeout-is-a-failure") {
+        return doubt::enter(view, &failed.error.message);
+    }
+    Ok(failure(view, permit, (told, trigger), failed))
+}
+
+fn failure(
+    view: &View<'_>,
+    permit: &Permit,
+    (told, trigger): (InvocationOutcome, LedgerTrigger),
+    mut failed: TryFailed,
+) -> Prepared {
+    let event = finished(view, permit.number, told, Source::Executed, Some(failed.error.clone()));
+    let owed = if told == InvocationOutcome::InDoubt {
+        failed.on_exhaustion = Some(permit.settle(LedgerTrigger::GiveUp));
+        None
+    } else {
+        Some(owe(view, permit, DepositOutcome::Settled(trigger)))
+    };
+    aetheris_fault::crash_point!("run.tool.refused");
+    let facts = Prepared::of([Fact::with_ledger(event, permit.settle(trigger))]);
+    Prepared { owed, ..facts.next(Next::Failed(failed)) }
+}
+
+/// The facts of a known effect. They ride with the next commit of this run, which is durable before any
+/// other body; if the lease is lost first, the effect is deposited.
+fn effect(view: &View<'_>, permit: &Permit, result: Json) -> Prepared {
+    let effect = NewEffect { key: permit.key, permit: permit.number, permit_id: permit.id, result: result.clone() };
+    let owed = Some(owe(view, permit, DepositOutcome::Done(result.clone())));
+    let finished = finished(view, permit.number, InvocationOutcome::Committed, Source::Executed, None);
+    aetheris_fault::crash_point!("run.tool.owed");
+    let [committed, ended] = command_committed(view, &result);
+    let first = Fact::with_effect(finished, effect, permit.settle(LedgerTrigger::Commit));
+    Prepared { owed, ..Prepared::of([first, committed, ended]) }
+}
+
+fn owe(view: &View<'_>, permit: &Permit, outcome: DepositOutcome) -> Deposit {
+    Deposit {
+        job: view.state.id,
+        key: permit.key,
+        node: view.node.id.clone(),
+        outcome,
+        permit: permit.number,
+        permit_id: permit.id,
+    }
+}
+
+fn finished(
+    view: &View<'_>,
+    permit: u32,
+    outcome: InvocationOutcome,
+    source: Source,
+    error: Option<Failure>,
+) -> ToolInvocationFinished {
+    ToolInvocationFinished { error, node: view.node.id.clone(), outcome, permit, source }
+}
+
+fn command_committed(view: &View<'_>, result: &Json) -> [Fact; 2] {
+    let node = &view.node.id;
+    let ended = NodeFinished {
+        error: None,
+        model: None,
+        node: node.clone(),
+        output: None,
+        result: StepResult::SideEffectCommitted,
+        took_us: None,
+    };
+    [Fact::of(CommandCommitted { node: node.clone(), result_hash: result.hash() }), Fact::of(ended)]
+}
+
+/// The missing events, from the recorded effect. Nothing is run.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn catch_up(view: &View<'_>) -> Result<Prepared, Failure> {
+    let key = view.key();
+    let effect = view.effects.get(&key);
+    let effect = effect.ok_or_else(|| view.corrupt("its ledger is committed and its effect is missing"))?;
+    let step = view.step().ok_or_else(|| view.corrupt("it has an effect and never started"))?;
+    let invocation = step.invocation.as_ref().ok_or_else(|| view.corrupt("it has an effect and was never called"))?;
+    let mut source = if step.source == Source::Executed { Source::CaughtUp } else { step.source };
+    let disproved =
+        step.status != StepStatus::InDoubt && invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
+    let mut caught_up = Prepared::default();
+    if step.status == StepStatus::InDoubt || disproved {
+        let resolved = resolved(view, invocation, Resolver::LateDeposit, DoubtOutcome::Happened);
+        caught_up = caught_up.and(Fact::of(resolved));
+        source = Source::CaughtUp;
+    }
+    let finished = finished(view, invocation.permit, InvocationOutcome::Committed, source, None);
+    let open = view.ledger.get(&key).filter(|row| row.status != LedgerStatus::Committed);
+    caught_up = caught_up.and(match open {
+        Some(row) => {
+            let settle = Settle { key, permit_id: row.permit_id, trigger: LedgerTrigger::Commit };
+            Fact::with_ledger(finished, LedgerWrite::Settle(settle))
+        }
+        None => Fact::of(finished),
+    });
+    Ok(caught_up.then(Prepared::of(command_committed(view, &effect.result))))
+}
+
+/// An outcome that only the ledger knows becomes an event, and the retry policy is followed.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn catch_up_outcome(view: &View<'_>, outcome: InvocationOutcome) -> Result<Prepared, Failure> {
+    let invocation = view.called()?;
+    let (error, retryable) = match outcome {
+        InvocationOutcome::NotSent => (Failure::new("not_sent", "the call never left"), true),
+        InvocationOutcome::RefusedRetryable => {
+            (Failure::new("refused", "the tool refused for now and may accept later"), true)
+        }
+        InvocationOutcome::RefusedPermanent => (Failure::new("refused", "the tool refused permanently"), false),
+        InvocationOutcome::Committed | InvocationOutcome::InDoubt => {
+            aetheris_fault::unreachable!("node `{}`: {outcome:?} is not caught up from the ledger alone", view.node.id)
+        }
+    };
+    let event = finished(view, invocation.permit, outcome, Source::CaughtUp, Some(error.clone()));
+    Ok(Prepared::of([Fact::of(event)]).next(Next::Failed(TryFailed::new(error, None, retryable))))
+}
+
+/// What the promise about effects stands on, looked at once more before the call leaves: its permission
+/// is written and is the step's newest, the call carries the permission's key, and no effect is known.
+pub(super) fn examine(view: &View<'_>, permit: &Permit, call: &ToolCall, written: bool) {
+    let (job, node) = (view.state.id, &view.node.id);
+    let invocation = view.invocation();
+    aetheris_fault::always!(
+        written || aetheris_fault::planted!("call-before-permission"),
+        "job {job}, node `{node}`: a call leaves before its permission is written"
+    );
+    aetheris_fault::always!(
+        invocation.is_some_and(|newest| newest.permit_id == permit.id && newest.permit == permit.number),
+        "job {job}, node `{node}`: a call leaves under permit {} and {invocation:?} is the newest",
+        permit.number
+    );
+    let new_key = aetheris_fault::planted!("recall-with-new-key");
+    let attempt_key = aetheris_fault::planted!("key-with-attempt");
+    aetheris_fault::always!(
+        call.key == permit.key || new_key || attempt_key,
+        "job {job}, node `{node}`: a call leaves with key {} and its permission has {}",
+        call.key,
+        permit.key
+    );
+    aetheris_fault::always!(
+        !view.effects.contains_key(&permit.key),
+        "job {job}, node `{node}`: a call leaves and its effect is recorded"
+    );
+}
+
+impl Permit {
+    fn settle(&self, trigger: LedgerTrigger) -> LedgerWrite {
+        LedgerWrite::Settle(Settle { key: self.key, permit_id: self.id, trigger })
+    }
+}
+
+pub(super) fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
+    LedgerWrite::Settle(Settle { key: invocation.key, permit_id: invocation.permit_id, trigger })
+}
+
+pub(super) fn resolved(
+    view: &View<'_>,
+    invocation: &Invocation,
+    by: Resolver,
+    outcome: DoubtOutcome,
+) -> InDoubtResolved {
+    InDoubtResolved {
+        by,
+        grounds: None,
+        node: view.node.id.clone(),
+        note: None,
+        outcome,
+        permit: invocation.permit,
+        result: None,
+        settle_us: None,
+        then: None,
+    }
+}

@@ -1,0 +1,237 @@
+//! What a decision about a step comes to: facts, and what is next.
+//!
+//! ```text
+//! prepare(view) ─► facts, next ──┬─ nothing more: the job is looked at again
+//!                                ├─ the job is given away with the facts
+//!                                └─ a body ─► what it said ─► conclude(view, said) ─► facts, next
+//! ```
+//!
+//! Decisions are values. They await nothing, read no clock and write nothing: the driver drafts the facts, writes them as
+//! early as the body needs them, and has the body performed.
+
+use aetheris_core::event::{Failure, JobWaiting, ModelRecord};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{IdempotencyKey, PermitId};
+use aetheris_core::json::Json;
+use aetheris_core::plan::{AnswerFormat, EffectClass, Reconcile};
+use aetheris_core::schema::Violation;
+use aetheris_core::time::{BootMoment, Reading, Span};
+use aetheris_store::{ExpectedSignals, KeptSignal, LedgerWrite, Purpose};
+
+use super::RunEnd;
+use crate::draft::Fact;
+use crate::ops::Deposit;
+use crate::ports::{ModelAnswer, ModelError, ModelRequest, ToolCall, ToolOutcome, is_own_want};
+
+/// Facts, and what is next.
+#[derive(Debug, Default)]
+pub(super) struct Prepared {
+    pub(super) facts: Vec<Fact>,
+    pub(super) next: Next,
+    /// An outcome that is known from now on: it is deposited if the lease is lost before it is written.
+    pub(super) owed: Option<Deposit>,
+}
+
+/// What is next once the facts are drafted.
+#[derive(Debug, Default)]
+pub(super) enum Next {
+    /// The job is looked at again.
+    #[default]
+    Go,
+    /// The facts are written first; then the job is looked at again.
+    Record,
+    /// The try has failed with these facts: its retry policy is asked.
+    Failed(TryFailed),
+    /// The job is given away with the facts.
+    Release(Release),
+    /// A body is performed.
+    Perform(Body),
+}
+
+impl Prepared {
+    /// Facts, after which the job is looked at again.
+    pub(super) fn of(facts: impl Into<Vec<Fact>>) -> Self {
+        Self { facts: facts.into(), ..Self::default() }
+    }
+
+    /// The same with a fact more.
+    pub(super) fn and(mut self, fact: Fact) -> Self {
+        self.facts.push(fact);
+        self
+    }
+
+    /// The same with all that follows.
+    pub(super) fn then(mut self, mut later: Self) -> Self {
+        self.facts.append(&mut later.facts);
+        Self { facts: self.facts, next: later.next, owed: self.owed.or(later.owed) }
+    }
+
+    /// The same with another next.
+    pub(super) fn next(self, next: Next) -> Self {
+        Self { next, ..self }
+    }
+
+    pub(super) fn perform(self, body: Body) -> Self {
+        self.next(Next::Perform(body))
+    }
+}
+
+/// How a job is given away.
+#[derive(Debug)]
+pub(super) struct Release {
+    /// How the run ends with it.
+    pub(super) end: RunEnd,
+    /// The kept signals that the run knows: the store is to have no other.
+    pub(super) expected: Option<ExpectedSignals>,
+    pub(super) purpose: Purpose,
+    /// A change of the ledger that no fact speaks of.
+    pub(super) settle: Option<LedgerWrite>,
+}
+
+impl Release {
+    /// The job waits.
+    pub(super) fn blocked() -> Self {
+        Self { end: RunEnd::Blocked, expected: None, purpose: Purpose::Block, settle: None }
+    }
+
+    /// The job is pending again.
+    pub(super) fn requeued() -> Self {
+        Self { end: RunEnd::Requeued, expected: None, purpose: Purpose::Requeue, settle: None }
+    }
+}
+
+/// Why a try failed, and what may follow.
+#[derive(Debug)]
+pub(super) struct TryFailed {
+    pub(super) error: Failure,
+    /// What a model used for an answer that could not be taken.
+    pub(super) model: Option<ModelRecord>,
+    /// Written with the end of the step, if no further try is allowed.
+    pub(super) on_exhaustion: Option<LedgerWrite>,
+    pub(super) retry_after: Option<Span>,
+    pub(super) retryable: bool,
+    /// How long the body took, if that is told with the step's end.
+    pub(super) took_us: Option<u64>,
+}
+
+impl TryFailed {
+    pub(super) fn new(error: Failure, retry_after: Option<Span>, retryable: bool) -> Self {
+        Self { error, model: None, on_exhaustion: None, retry_after, retryable, took_us: None }
+    }
+}
+
+/// Work that has to be done before more can be decided.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// A tool is called.
+    Call(Box<ToolCall>, Role),
+    /// A model is asked.
+    Ask(Box<ModelRequest>, Asked),
+    /// Kept signals are judged by the schema of the wait that is reached.
+    Judge(Box<Reached>, Json),
+    /// What is left of a back-off passes.
+    Rest(Span),
+}
+
+/// What a body came to.
+#[derive(Debug)]
+pub(super) enum Said {
+    /// What is known after a call of a pure tool, and how long it took.
+    Called(ToolOutcome, u64),
+    /// What is known after a call under a permit.
+    Permitted(ToolOutcome, Permit),
+    /// What is known after a question about a call.
+    Reconciled(ToolOutcome, Question, Clocks),
+    /// A model's answer, and how long it took.
+    Model(Result<ModelAnswer, ModelError>, Asked, u64),
+    /// What has come for a wait.
+    Judged(Box<Reached>, Arrival),
+    /// The back-off is over.
+    Rested,
+}
+
+impl Said {
+    /// What this process alone lacked, so that nothing left.
+    pub(super) fn own_want(&self) -> Option<&Failure> {
+        let error = match self {
+            Self::Called(outcome, _) | Self::Permitted(outcome, _) | Self::Reconciled(outcome, ..) => match outcome {
+                ToolOutcome::NotSent { error, .. } => error,
+                ToolOutcome::Done(_)
+                | ToolOutcome::RefusedRetryable { .. }
+                | ToolOutcome::RefusedPermanent(_)
+                | ToolOutcome::Unknown { .. } => return None,
+            },
+            Self::Model(Err(failed), ..) => &failed.error,
+            Self::Model(Ok(_), ..) | Self::Judged(..) | Self::Rested => return None,
+        };
+        is_own_want(error).then_some(error)
+    }
+}
+
+/// What a tool is called for.
+#[derive(Debug)]
+pub(super) enum Role {
+    /// A pure tool's step.
+    Pure,
+    /// A ledger step, under a permit.
+    Permit(Permit),
+    /// A question about a call in doubt.
+    Reconcile(Question),
+}
+
+/// A permission that this run is given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Permit {
+    pub(super) class: EffectClass,
+    pub(super) id: PermitId,
+    pub(super) key: IdempotencyKey,
+    pub(super) number: u32,
+}
+
+/// A question about a call.
+#[derive(Debug)]
+pub(super) struct Question {
+    pub(super) permit_id: PermitId,
+    /// Whether the tool refuses the permit from the question on; else it only looks.
+    pub(super) refuses: bool,
+    pub(super) whom: Reconcile,
+}
+
+/// When a question about a call was asked and answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clocks {
+    /// What both clocks were known to show right before it was asked.
+    pub(super) asked: Reading,
+    /// The boot clock at its answer.
+    pub(super) answered: BootMoment,
+    /// Whether this process still awaited the call then.
+    pub(super) flying: bool,
+}
+
+/// What of a question to a model is told with its answer.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) format: AnswerFormat,
+    /// `provider/model`.
+    pub(super) model: String,
+    pub(super) prompt_hash: Hash,
+}
+
+/// A wait that begins now.
+#[derive(Debug)]
+pub(super) struct Reached {
+    /// The signals of its key that are kept.
+    pub(super) kept: Vec<KeptSignal>,
+    /// How long it lasts at most.
+    pub(super) lasts: Option<Span>,
+    pub(super) waiting: JobWaiting,
+}
+
+/// What has come for a wait before it was reached.
+#[derive(Debug, Default)]
+pub(super) struct Arrival {
+    /// The one that ends the wait at once.
+    pub(super) fits: Option<KeptSignal>,
+    /// Those before it that do not fit the wait's schema.
+    pub(super) misfits: Vec<(KeptSignal, Vec<Violation>)>,
+}

@@ -1,0 +1,156 @@
+//! The start of a body, in one place for all of them: what is written before it, whether the lease is safe, and what ends its
+//! wait before it has begun.
+
+use std::time::Duration;
+
+use aetheris_core::event::Failure;
+use aetheris_core::limits;
+use aetheris_core::plan::Node;
+use aetheris_store::Purpose;
+
+use super::body::{self, Before, Begun};
+use super::prepared::{Body, Role, Said};
+use super::{Run, Stop, doubt, permit};
+use crate::draft::Rebased;
+
+impl Run<'_> {
+    /// Writes what a body needs written, and has it performed. `None` when the job is to be looked at again: the body has not
+    /// begun, or it counts for nothing.
+    pub(super) async fn perform(&mut self, node: &Node, body: Body) -> Result<Option<Said>, Stop> {
+        let sent_at = self.rt.system.clock.boot();
+        if self.write_for(&body).await? == Rebased::Cut {
+            return Ok(None);
+        }
+        if !self.may_begin(node, &body, sent_at).await? {
+            return Ok(None);
+        }
+        let (leaves, begun) = (body.leaves_process(), Begun { at: self.state().last_at, sent_at });
+        let said = match body {
+            Body::Call(_, Role::Pure) => self.perform_shown(body, begun).await?,
+            Body::Call(_, Role::Permit(_) | Role::Reconcile(_)) | Body::Ask(..) | Body::Judge(..) | Body::Rest(_) => {
+                body::perform(self.rt, self.lease, body, begun).await?
+            }
+        };
+        let Some(said) = said else { return Ok(None) };
+        self.answered |= leaves;
+        if let Some(error) = said.own_want() {
+            let error = error.clone();
+            if let Said::Permitted(_, permit) = &said {
+                let unused = permit::give_up(&self.view(node), permit, error.clone());
+                self.take(unused.facts, unused.owed)?;
+                // Known before the wait: whoever comes after a crash finds no permit that may have been used.
+                self.flush(Purpose::Record).await?;
+            }
+            self.wait_to_leave(node, &error).await;
+            return Ok(None);
+        }
+        if let Said::Reconciled(outcome, question, _) = &said
+            && doubt::needs_a_look(question, outcome)
+        {
+            // The row as the store has it now: what this run has written of it is not in what it has loaded.
+            self.look_again().await?;
+        }
+        Ok(Some(said))
+    }
+
+    async fn write_for(&mut self, body: &Body) -> Result<Rebased, Stop> {
+        match body.before() {
+            Before::Nothing => Ok(Rebased::Whole),
+            Before::Durable(Purpose::Permit) if aetheris_fault::planted!("call-before-permission") => {
+                Ok(Rebased::Whole)
+            }
+            Before::Durable(purpose) => self.flush(purpose).await,
+            Before::Pure => self.write_before_pure(body).await,
+        }
+    }
+
+    /// Whether a body may begin, now that what it needs is written.
+    async fn may_begin(&mut self, node: &Node, body: &Body, sent_at: Duration) -> Result<bool, Stop> {
+        match body {
+            Body::Judge(..) | Body::Rest(_) => Ok(true),
+            Body::Ask(..) | Body::Call(_, Role::Pure) => self.require_safe_lease().await.map(|()| true),
+            Body::Call(_, Role::Reconcile(_)) => {
+                if self.state().end_requested.is_some() {
+                    return Ok(false);
+                }
+                self.questions += 1;
+                self.require_safe_lease().await.map(|()| true)
+            }
+            Body::Call(call, Role::Permit(permit)) => {
+                aetheris_fault::crash_point!("run.tool.permitted");
+                if let Some(error) = self.too_late(sent_at) {
+                    // The write that was slow is the pause between two permissions.
+                    tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call did not leave; asking for another permission");
+                    let unused = permit::give_up(&self.view(node), permit, error);
+                    self.take(unused.facts, unused.owed)?;
+                    return Ok(false);
+                }
+                permit::examine(&self.view(node), permit, call, self.draft.is_empty());
+                Ok(true)
+            }
+        }
+    }
+
+    /// Calls a pure tool. If it takes longer than [`limits::START_SHOWN_AFTER`] and the step's start is not written
+    /// yet, that is written while it runs, so that people see what the job is doing. `None` when the run was
+    /// interrupted, or the start could not be kept: the body then counts for nothing, and is run again.
+    async fn perform_shown(&mut self, body: Body, begun: Begun) -> Result<Option<Said>, Stop> {
+        let mut body = std::pin::pin!(body::perform(self.rt, self.lease, body, begun));
+        tokio::select! {
+            biased;
+            said = body.as_mut() => return said,
+            () = tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()) => {}
+        }
+        if self.draft.is_empty() {
+            return body.await;
+        }
+        aetheris_fault::sometimes!(StartShown);
+        // A write that ends the run ends the body with it.
+        let (written, said) = tokio::try_join!(self.flush(Purpose::Record), body)?;
+        Ok(said.filter(|_| written == Rebased::Whole))
+    }
+
+    /// With too little left of the lease nothing new starts: what is known is written, and the run ends as
+    /// one that has lost it.
+    pub(super) async fn require_safe_lease(&mut self) -> Result<(), Stop> {
+        let unchecked = aetheris_fault::planted!("lease-not-checked-before-call");
+        if unchecked || self.lease.is_safe(self.rt.system.clock.as_ref()) {
+            return Ok(());
+        }
+        self.flush(Purpose::Record).await?;
+        Err(Stop::Lost)
+    }
+
+    /// Right before a permitted call leaves: what is left of the lease and of the permit, by this process's
+    /// boot clock from the moment commit A was sent.
+    fn too_late(&self, sent_at: Duration) -> Option<Failure> {
+        if aetheris_fault::planted!("lease-not-checked-before-call") {
+            return None;
+        }
+        let spent = self.rt.system.clock.boot().saturating_sub(sent_at);
+        if !self.lease.is_safe(self.rt.system.clock.as_ref()) {
+            aetheris_fault::sometimes!(LeaseSpentBeforeCall);
+            return Some(Failure::new("lease_spent", "too little was left of the lease; nothing was sent"));
+        }
+        let spent_in_vain = spent >= limits::PERMIT_MARGIN.to_std() && !aetheris_fault::planted!("margin-not-checked");
+        spent_in_vain.then(|| {
+            aetheris_fault::sometimes!(PermitSpentBeforeCall);
+            let message = format!("writing the permission took {} ms; nothing was sent", spent.as_millis());
+            Failure::new("permit_spent", message)
+        })
+    }
+
+    /// This process alone lacks something that the call needs: nobody's failure, and no try. Waits before the step is
+    /// looked at again, each time longer up to a bound.
+    async fn wait_to_leave(&mut self, node: &Node, error: &Failure) {
+        let before = self.wanting.take().filter(|(wanting, _)| *wanting == node.id).map_or(0, |(_, times)| times);
+        self.wanting = Some((node.id.clone(), before.saturating_add(1)));
+        let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
+        tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
+        tokio::select! {
+            biased;
+            () = self.lease.interrupted() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}

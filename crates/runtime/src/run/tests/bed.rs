@@ -1,0 +1,186 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use aetheris_core::event::{Event, Failure};
+use aetheris_core::hash::Hash;
+use aetheris_core::id::{IdSource, JobId};
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::lease::Fence;
+use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::plan::{
+    Budget, CompiledPlan, DoubtPolicy, EffectClass, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind,
+};
+use aetheris_core::retry::{Jitter, RetryPolicy};
+use aetheris_core::state::{JobState, PlanRef};
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::KeptSignal;
+use serde_json::json;
+
+use crate::names;
+use crate::ops::Ledger;
+use crate::run::prepared::{Body, Next, Prepared, Said};
+use crate::run::step;
+use crate::run::view::View;
+
+/// Every random value is this one.
+#[derive(Debug)]
+pub(super) struct One;
+
+impl IdSource for One {
+    fn ordered(&self) -> u128 {
+        1
+    }
+
+    fn secret(&self) -> u128 {
+        1
+    }
+}
+
+/// A job of one node `n` in a run, with what the store would know.
+pub(super) struct Bed {
+    pub(super) accepted_from: Option<Timestamp>,
+    pub(super) budget: Budget,
+    pub(super) kept: Vec<KeptSignal>,
+    pub(super) ledger: Ledger,
+    pub(super) memory: usize,
+    pub(super) node: Node,
+    pub(super) retry: RetryPolicy,
+    pub(super) state: JobState,
+    pub(super) tools: Vec<(&'static str, Tool)>,
+}
+
+pub(super) fn tool(effect: EffectClass, on_in_doubt: Vec<DoubtPolicy>) -> Tool {
+    let kind = ToolKind::Function("f".to_owned());
+    Tool { effect, kind, on_in_doubt, refuses: false, timeout: None, version: None }
+}
+
+pub(super) fn calls_tool() -> NodeKind {
+    NodeKind::Tool { input: Json::new(json!({ "to": "{{ message.to }}" })), tool: "t".into() }
+}
+
+impl Bed {
+    /// A job whose node is of a kind, and its tool `t` of a class.
+    pub(super) fn of(kind: NodeKind, class: EffectClass) -> Self {
+        let mut state = JobState::new(JobId::from_u128(7));
+        state.status = JobStatus::Running;
+        state.seq = 3;
+        state.fence = Fence { epoch: 3, ..Fence::default() };
+        state.message = Json::new(json!({ "to": "ann" }));
+        state.plan = Some(PlanRef { hash: Hash::ZERO, version: 1 });
+        Self {
+            accepted_from: None,
+            budget: Budget::default(),
+            kept: Vec::new(),
+            ledger: Ledger::new(),
+            memory: 0,
+            node: Node { id: "n".into(), kind, needs: Vec::new(), retry: None, timeout: None, when: None },
+            retry: RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() },
+            state,
+            tools: vec![("t", tool(class, Vec::new()))],
+        }
+    }
+
+    fn plan(&self) -> CompiledPlan {
+        let plan = Plan {
+            answer: None,
+            budget: self.budget,
+            nodes: vec![self.node.clone()],
+            retry: self.retry.clone(),
+            schema_version: PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: self.tools.iter().map(|(name, tool)| ((*name).into(), tool.clone())).collect(),
+        };
+        Arc::new(plan).compile().unwrap()
+    }
+
+    pub(super) fn ask<T>(&self, decide: impl FnOnce(&View<'_>) -> T) -> T {
+        let effects = BTreeMap::new();
+        let (plan, names) = (self.plan(), names::of(&self.state, &effects));
+        decide(&View {
+            accepted_from: self.accepted_from,
+            effects: &effects,
+            fence: self.state.fence,
+            ids: &One,
+            kept: &self.kept,
+            ledger: &self.ledger,
+            memory: self.memory,
+            names: &names,
+            node: &self.node,
+            plan: &plan,
+            questions: 0,
+            state: &self.state,
+            step_timeout: Span::from_secs(30),
+        })
+    }
+
+    /// The facts of a decision become the state's, and their permits rows of the ledger, as a store would have them. Their
+    /// names, and what is next.
+    pub(super) fn take(&mut self, prepared: Prepared) -> (Vec<&'static str>, Next) {
+        let Prepared { facts, next, .. } = prepared;
+        let mut names = Vec::new();
+        for fact in facts {
+            names.push(fact.event.kind().as_str());
+            self.state.apply(&fact.event).unwrap();
+            if let Event::ToolInvocationStarted(called) = &fact.event {
+                let row = LedgerRow {
+                    boot: None,
+                    class: called.effect,
+                    deadline: Timestamp::from_micros(1_000_000),
+                    disproved: false,
+                    fence: self.state.fence,
+                    input_hash: Hash::ZERO,
+                    job: self.state.id,
+                    key: called.key,
+                    lifetime: Some(Span::from_micros(called.lifetime_us)),
+                    node: called.node.clone(),
+                    permit: called.permit,
+                    permit_id: called.permit_id,
+                    seen: None,
+                    status: LedgerStatus::Started,
+                    tool: called.tool.clone(),
+                    updated_at: Timestamp::default(),
+                };
+                self.ledger.insert(called.key, row);
+            }
+        }
+        (names, next)
+    }
+
+    /// What is next of the step, drafted.
+    pub(super) fn prepare(&mut self) -> (Vec<&'static str>, Next) {
+        let prepared = self.ask(step::prepare).unwrap();
+        self.take(prepared)
+    }
+
+    /// What a body's end means, drafted; where the try has failed, with what its retry policy says.
+    pub(super) fn conclude(&mut self, said: Said) -> (Vec<&'static str>, Next) {
+        let prepared = self.ask(|view| step::conclude(view, said)).unwrap();
+        let (mut names, mut next) = self.take(prepared);
+        while let Next::Failed(failed) = next {
+            let more = self.ask(|view| step::after_failure(view, failed));
+            let (later, then) = self.take(more);
+            names.extend(later);
+            next = then;
+        }
+        (names, next)
+    }
+
+    /// What is next of a step whose block is over: the job runs again.
+    pub(super) fn prepare_running(&mut self) -> (Vec<&'static str>, Next) {
+        self.state.status = JobStatus::Running;
+        self.prepare()
+    }
+
+    /// The body that is next.
+    pub(super) fn begin(&mut self) -> Body {
+        match self.prepare().1 {
+            Next::Perform(body) => body,
+            other => panic!("no body is next, but {other:?}"),
+        }
+    }
+
+    pub(super) fn error(&self) -> Option<Failure> {
+        self.state.steps.get("n").and_then(|step| step.error.clone())
+    }
+}

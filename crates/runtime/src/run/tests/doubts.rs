@@ -1,0 +1,160 @@
+use aetheris_core::disproof::Grounds;
+use aetheris_core::event::{DoubtOutcome, Event, Failure};
+use aetheris_core::id::BootId;
+use aetheris_core::json::Json;
+use aetheris_core::plan::DoubtPolicy::{Fail, Human, Wait};
+use aetheris_core::plan::{DoubtPolicy, EffectClass, Reconcile};
+use aetheris_core::time::{BootMoment, Reading, Span, Timestamp};
+use aetheris_store::LedgerWrite;
+use serde_json::{Value, json};
+
+use super::bed::{Bed, calls_tool, tool};
+use crate::ports::ToolOutcome;
+use crate::run::RunEnd;
+use crate::run::prepared::{Body, Clocks, Next, Question, Role, Said};
+use crate::run::step;
+
+/// A job whose call is in doubt, with these policies; whom to ask is `look`.
+fn doubted(policies: Vec<DoubtPolicy>) -> Bed {
+    let mut bed = Bed::of(calls_tool(), EffectClass::AtMostOnce);
+    bed.tools[0].1.on_in_doubt = policies;
+    bed.tools.push(("look", tool(EffectClass::Pure, Vec::new())));
+    bed.begin();
+    assert_eq!(bed.prepare().0, ["step_in_doubt"]);
+    bed
+}
+
+fn ask() -> DoubtPolicy {
+    DoubtPolicy::Reconcile(Reconcile { settle: Some(Span::from_secs(1)), tool: "look".into() })
+}
+
+fn question(bed: &mut Bed) -> Question {
+    match bed.begin() {
+        Body::Call(call, Role::Reconcile(question)) => {
+            assert_eq!(call.tool_name.as_str(), "look");
+            question
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Both clocks at a moment, in seconds; the boot clock began with the permit.
+fn clocks(asked: u32, flying: bool) -> Clocks {
+    let boot = BootMoment { at: Span::from_secs(asked.into()), of: BootId::from_u128(1) };
+    Clocks { answered: boot, asked: Reading { at: Timestamp::from_micros(i64::from(asked) * 1_000_000), boot }, flying }
+}
+
+fn said(answer: Value, question: Question, clocks: Clocks) -> Said {
+    Said::Reconciled(ToolOutcome::Done(Json::new(answer)), question, clocks)
+}
+
+/// The row's deadline is one second and a boot clock has run with it.
+fn with_boot(bed: &mut Bed) {
+    for row in bed.ledger.values_mut() {
+        row.boot = Some(BootMoment { at: Span::from_secs(1), of: BootId::from_u128(1) });
+    }
+}
+
+#[test]
+fn the_policies_are_tried_in_their_order_and_the_end_of_the_list_fails_the_step() {
+    let mut bed = doubted(vec![Wait(Span::from_secs(2)), Human]);
+    let (facts, next) = bed.prepare();
+    assert_eq!(facts, ["job_waiting", "timer_set"]);
+    assert!(matches!(next, Next::Release(release) if release.end == RunEnd::Blocked));
+
+    let mut bed = doubted(vec![Human]);
+    assert_eq!(bed.prepare().0, ["job_waiting"]);
+    assert!(bed.state.blocked.as_ref().is_some_and(|blocked| blocked.doubt));
+
+    for policies in [vec![Fail], Vec::new()] {
+        let mut bed = doubted(policies);
+        let (facts, next) = bed.prepare();
+        assert_eq!(facts, ["in_doubt_resolved", "node_finished"]);
+        assert!(matches!(next, Next::Go));
+        assert_eq!(bed.error().unwrap().code, "in_doubt_unresolved");
+    }
+}
+
+#[test]
+fn an_answer_that_is_none_leads_to_the_next_policy_with_both_reasons() {
+    let mut bed = doubted(vec![ask(), Human]);
+    let asked = question(&mut bed);
+    let error = Failure::new("down", "no route");
+    let outcome = ToolOutcome::Unknown { error, retry_after: None, timeout: false };
+    assert_eq!(bed.conclude(Said::Reconciled(outcome, asked, clocks(9, false))).0, ["step_in_doubt"]);
+    let doubt = bed.state.steps["n"].doubt.clone().unwrap();
+    assert_eq!(doubt.policy, 1);
+    assert!(doubt.reason.ends_with("; `look` could not be asked: no route"), "{}", doubt.reason);
+}
+
+#[test]
+fn happened_is_an_effect_and_nothing_is_called() {
+    let mut bed = doubted(vec![ask()]);
+    let asked = question(&mut bed);
+    let said = said(json!({ "outcome": "happened", "result": 4 }), asked, clocks(0, true));
+    let prepared = bed.ask(|view| step::conclude(view, said)).unwrap();
+    assert_eq!(prepared.facts[0].effect.as_ref().map(|effect| effect.result.clone()), Some(Json::new(json!(4))));
+    let (facts, next) = bed.take(prepared);
+    assert_eq!(facts, ["in_doubt_resolved"]);
+    assert!(matches!(next, Next::Go));
+}
+
+/// "Did not happen" of a tool that only looks: believed when both clocks say that the call can no longer arrive and this
+/// process does not await it; else it is asked again.
+#[test]
+fn a_look_that_finds_nothing_counts_once_the_call_can_no_longer_arrive() {
+    let no = || json!({ "outcome": "did_not_happen" });
+    for (asked_at, flying, believed) in [(1u32, false, false), (2, false, true), (2, true, false)] {
+        let mut bed = doubted(vec![ask()]);
+        with_boot(&mut bed);
+        bed.retry.max_attempts = 1;
+        bed.state.last_at = Timestamp::from_micros(i64::from(asked_at) * 1_000_000);
+        let asked = question(&mut bed);
+        let (facts, _) = bed.conclude(said(no(), asked, clocks(asked_at, flying)));
+        let expected: &[&str] =
+            if believed { &["in_doubt_resolved", "node_finished"] } else { &["job_waiting", "timer_set"] };
+        assert_eq!(facts, expected, "asked at {asked_at} s, flying {flying}");
+    }
+}
+
+/// Another boot clock has to run the permit's whole lifetime from its first reading, which is noted with the wait.
+#[test]
+fn a_boot_clock_that_did_not_give_the_permit_is_noted_before_it_counts() {
+    let mut bed = doubted(vec![ask()]);
+    let asked = question(&mut bed);
+    let said = said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false));
+    let (facts, next) = bed.conclude(said);
+    assert_eq!(facts, ["job_waiting", "timer_set"]);
+    let Next::Release(release) = next else { panic!("{next:?}") };
+    assert!(matches!(release.settle, Some(LedgerWrite::See { .. })));
+}
+
+#[test]
+fn a_tool_that_refuses_the_permit_is_believed_at_once() {
+    let mut bed = doubted(vec![ask()]);
+    bed.tools[1].1.refuses = true;
+    let asked = question(&mut bed);
+    let said = said(json!({ "outcome": "did_not_happen" }), asked, clocks(0, false));
+    let prepared = bed.ask(|view| step::conclude(view, said)).unwrap();
+    let Event::InDoubtResolved(event) = &prepared.facts[0].event else { panic!("{prepared:?}") };
+    assert_eq!((event.grounds, event.outcome), (Some(Grounds::Refuses), DoubtOutcome::DidNotHappen));
+    assert!(matches!(prepared.next, Next::Failed(_)), "it ended the try");
+}
+
+/// The store has said when it will believe: until then nobody is asked.
+#[test]
+fn nobody_is_asked_before_the_moment_that_the_store_has_named() {
+    let mut bed = doubted(vec![ask()]);
+    bed.accepted_from = Some(Timestamp::from_micros(5));
+    assert_eq!(bed.prepare().0, ["job_waiting", "timer_set"]);
+}
+
+/// Answered by somebody else while the tool was asked: what it said counts for nothing.
+#[test]
+fn an_answer_about_a_call_that_is_no_longer_in_doubt_is_dropped() {
+    let mut bed = doubted(vec![ask()]);
+    let asked = question(&mut bed);
+    bed.state.steps.get_mut("n").unwrap().status = aetheris_core::step::StepStatus::Running;
+    let (facts, next) = bed.conclude(said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false)));
+    assert!(facts.is_empty() && matches!(next, Next::Go));
+}

@@ -1,0 +1,7 @@
+//! Decisions about steps, asked by themselves: no store, no clock and no tool is there.
+
+mod bed;
+mod calls;
+mod doubts;
+mod tries;
+mod waits;

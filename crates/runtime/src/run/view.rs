@@ -1,0 +1,172 @@
+//! What the decisions about a step read: what is recorded of its job, and nothing that changes while they are made.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aetheris_core::event::{Failure, NodeStarted};
+use aetheris_core::id::{IdSource, IdempotencyKey, PermitId, ToolName};
+use aetheris_core::json::Json;
+use aetheris_core::lease::Fence;
+use aetheris_core::limits;
+use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::retry::RetryPolicy;
+use aetheris_core::state::{Invocation, JobState, StepState};
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_expr::{Context, ExprError, Texts};
+use aetheris_store::{EffectRow, KeptSignal};
+
+use super::prepared::Prepared;
+use crate::aside::rendered;
+use crate::draft::Fact;
+use crate::ops::Ledger;
+use crate::ports::ToolCall;
+
+/// One step of a job, as it stands with all that is drafted.
+pub(super) struct View<'a> {
+    /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
+    pub(super) accepted_from: Option<Timestamp>,
+    pub(super) effects: &'a BTreeMap<IdempotencyKey, EffectRow>,
+    pub(super) fence: Fence,
+    /// Random values: names of permits, and the jitter of back-offs.
+    pub(super) ids: &'a dyn IdSource,
+    pub(super) kept: &'a [KeptSignal],
+    pub(super) ledger: &'a Ledger,
+    /// What the values that the job keeps take.
+    pub(super) memory: usize,
+    pub(super) names: &'a Context,
+    pub(super) node: &'a Node,
+    pub(super) plan: &'a CompiledPlan,
+    /// Questions of this run to reconcile tools.
+    pub(super) questions: u32,
+    pub(super) state: &'a JobState,
+    /// The time a step may take where neither node, tool nor agent says so.
+    pub(super) step_timeout: Span,
+}
+
+impl View<'_> {
+    /// The step, if anything has happened to it.
+    pub(super) fn step(&self) -> Option<&StepState> {
+        self.state.steps.get(&self.node.id)
+    }
+
+    pub(super) fn status(&self) -> StepStatus {
+        self.step().map_or(StepStatus::Pending, |step| step.status)
+    }
+
+    /// Tries that have begun.
+    pub(super) fn tries(&self) -> u32 {
+        self.step().map_or(0, |step| step.tries)
+    }
+
+    /// The call of its newest permit.
+    pub(super) fn invocation(&self) -> Option<&Invocation> {
+        self.step().and_then(|step| step.invocation.as_ref())
+    }
+
+    /// The same of a step that was called, if its history is whole.
+    pub(super) fn called(&self) -> Result<&Invocation, Failure> {
+        self.invocation().ok_or_else(|| self.corrupt("it was never called"))
+    }
+
+    /// The history contradicts itself: the job fails and nothing is run.
+    pub(super) fn corrupt(&self, what: &str) -> Failure {
+        Failure::new("corrupt_history", format!("node `{}`: {what}", self.node.id))
+    }
+
+    pub(super) fn key(&self) -> IdempotencyKey {
+        if aetheris_fault::planted!("key-without-node") {
+            return IdempotencyKey::derive(self.state.id, &"node".into(), 0);
+        }
+        IdempotencyKey::derive(self.state.id, &self.node.id, 0)
+    }
+
+    pub(super) fn permit_id(&self) -> PermitId {
+        PermitId::from_u128(self.ids.secret())
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.plan.timeout_of(self.node, self.step_timeout).to_std()
+    }
+
+    /// The time a permit lives: its call's timeout and the margin in which the call must leave.
+    pub(super) fn permit_lifetime(&self) -> Span {
+        Span::from_std(self.timeout()).plus(limits::PERMIT_MARGIN)
+    }
+
+    pub(super) fn retry(&self) -> &RetryPolicy {
+        self.plan.retry_of(self.node)
+    }
+
+    /// Renders a value whose texts are templates.
+    pub(super) fn value(&self, template: &Json) -> Result<Json, ExprError> {
+        rendered(self.names, |texts: &mut Texts<'_>| texts.value(template))
+    }
+
+    /// Renders a text.
+    pub(super) fn text(&self, template: &str) -> Result<String, ExprError> {
+        rendered(self.names, |texts: &mut Texts<'_>| texts.render(template))
+    }
+
+    /// Whether a condition holds.
+    pub(super) fn holds(&self, condition: &str) -> Result<bool, ExprError> {
+        rendered(self.names, |texts: &mut Texts<'_>| texts.holds(condition))
+    }
+
+    /// A try begins, unless the step is on its way already.
+    pub(super) fn start(&self) -> Prepared {
+        let number = self.tries() + 1;
+        match self.status() {
+            StepStatus::Pending | StepStatus::Retrying => {
+                Prepared::of([Fact::of(NodeStarted { node: self.node.id.clone(), number })])
+            }
+            StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => Prepared::default(),
+            StepStatus::Completed | StepStatus::Failed | StepStatus::Skipped => {
+                aetheris_fault::unreachable!("node `{}` has ended and is started", self.node.id)
+            }
+        }
+    }
+
+    /// The try that [`View::start`] is the beginning of, or that is on its way.
+    fn try_number(&self) -> u32 {
+        match self.status() {
+            StepStatus::Pending | StepStatus::Retrying => self.tries() + 1,
+            StepStatus::Running
+            | StepStatus::Waiting
+            | StepStatus::InDoubt
+            | StepStatus::Completed
+            | StepStatus::Failed
+            | StepStatus::Skipped => self.tries(),
+        }
+    }
+
+    /// A call with everything that travels with it, in the step's next try or in the one on its way.
+    ///
+    /// # Errors
+    /// The plan has no such tool.
+    pub(super) fn tool_call(&self, name: &ToolName, input: Json) -> Result<ToolCall, Failure> {
+        let Some(tool) = self.plan.tool(name) else {
+            return Err(Failure::new("unknown_tool", format!("the plan has no tool `{name}`")));
+        };
+        let try_number = self.try_number();
+        let mut key = self.key();
+        if aetheris_fault::planted!("recall-with-new-key") {
+            key = IdempotencyKey::derive(self.state.id, &self.node.id, try_number.saturating_sub(1));
+        }
+        Ok(ToolCall {
+            agent: self.state.agent.clone(),
+            fence: self.fence,
+            input,
+            job: self.state.id,
+            key,
+            node: self.node.id.clone(),
+            permit: None,
+            session: self.state.session.clone(),
+            timeout: self.timeout(),
+            tool: Arc::new(tool.clone()),
+            tool_name: name.clone(),
+            try_number,
+        })
+    }
+}
