@@ -21,7 +21,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("runtime", &["core", "expr", "schema", "store", "fault"]),
     ("check", &["core", "store"]),
     ("plain", &["check", "core", "store"]),
-    ("model", &["core", "store"]),
+    ("model", &["core", "expr", "runtime", "store"]),
     ("scheduler", &["core", "store", "runtime", "fault"]),
     ("worker", &["core", "store", "runtime", "fault"]),
     ("adapters", &["core", "expr", "runtime", "fault"]),

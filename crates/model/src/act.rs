@@ -391,14 +391,19 @@ impl Search {
     }
 
     fn answer(&self, system: &mut System, worker: usize, answer: Answered) -> Acted {
-        let run = system.run(worker)?.clone();
+        let run = system.run(worker)?;
         let Phase::Asking(permit) = run.phase else {
             return None;
         };
-        let job = &system.jobs[usize::from(run.job)];
-        if self.fenced() && doomed(job, &run) {
+        if self.fenced() && doomed(&system.jobs[usize::from(run.job)], run) {
             return self.lose(system, worker);
         }
+        // A tool that only looks has not found the call: what is stored of it is read again.
+        if answer == Answered::DidNotHappen && !self.reload(system, worker) {
+            return self.lose(system, worker);
+        }
+        let run = system.run(worker)?.clone();
+        let job = &system.jobs[usize::from(run.job)];
         let row = job.view.ledger[usize::from(permit.node)];
         let arrivable = row.is_some_and(|row| row.permit == permit && !row.passed);
         match after_asking(self, self.program(job), &run, permit, answer, arrivable) {

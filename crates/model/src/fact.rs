@@ -11,8 +11,8 @@ use aetheris_core::event::{
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId,
-    TenantId, ToolName, WorkerId,
+    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, TenantId,
+    ToolName, WorkerId,
 };
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -377,10 +377,8 @@ fn waiting(doubt: bool, place: u8, node: NodeId) -> JobWaiting {
 }
 
 fn wait_ended(signal: Option<Signal>, node: NodeId) -> WaitCompleted {
-    let by = signal.map_or(WaitEnd::Time, |signal| WaitEnd::Signal {
-        payload: signal.word.payload(),
-        signal: SignalId::from_u128(u128::from(signal.id)),
-    });
+    let by = signal
+        .map_or(WaitEnd::Time, |signal| WaitEnd::Signal { payload: signal.word.payload(), signal: signal.name() });
     WaitCompleted { by, node }
 }
 
@@ -389,7 +387,7 @@ fn refused(signal: Signal, node: NodeId) -> SignalRefused {
         correlation_key: wait_key(signal.node),
         node,
         payload_hash: signal.word.hash(),
-        signal: SignalId::from_u128(u128::from(signal.id)),
+        signal: signal.name(),
         violations: Vec::new(),
     }
 }

@@ -1,21 +1,32 @@
-//! What a worker writes next: the run of production, with its decisions made by `schedule::next`,
-//! `recovery::decide`, the retry policy and the reducer, on what the run has seen.
+//! What a worker writes next. The decisions are those of production's run, asked on what the run has seen
+//! ([`step::prepare`] and [`step::conclude`]); what it does with them is modelled: facts gather until a body needs them
+//! written, or the job is given away.
 
-use aetheris_core::event::{EndCause, InvocationOutcome, WaitEnd};
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
-use aetheris_core::plan::{DoubtPolicy, EffectClass, Node, NodeKind};
-use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
-use aetheris_core::schedule::{self, Next};
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{DoubtOutcome, Failure, InvocationOutcome};
+use aetheris_core::id::{IdSource, IdempotencyKey, PermitId};
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger};
+use aetheris_core::plan::EffectClass;
+use aetheris_core::recovery::{self, StepEvidence};
+use aetheris_core::schedule::{self, Next as Due};
 use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::{BootMoment, Reading, Span};
+use aetheris_runtime::ToolOutcome;
+use aetheris_runtime::run::prepared::{Body, Clocks, Next, Permit as FullPermit, Prepared, Question, Role, Said};
+use aetheris_runtime::run::step;
+use aetheris_runtime::run::view::View;
+use aetheris_store::{EffectRow, KeptSignal};
 
 use crate::bugs::Mutation;
-use crate::config::{Program, STEPS_MAX};
-use crate::fact::{Answered, Fact, Outcome, Permit};
-use crate::laws::Sight;
+use crate::config::{Program, STEPS_MAX, asks_at_once};
+use crate::fact::{Answered, Fact, LIFETIME, NOW, Outcome, Permit, READING, fence, key_of};
 use crate::outside::asked_end;
-use crate::signal::Arrival;
-use crate::state::{Change, Entry, Inbox, Known, Right, Row, Run, Then, Unit, permit_of};
+use crate::short::named;
+use crate::signal::{self, Signal};
+use crate::state::{Change, Entry, Known, Right, Row, Run, Then, Unit, permit_of};
 use crate::system::Search;
 
 /// Why a run writes nothing more.
@@ -32,28 +43,19 @@ pub enum Stop {
 /// Facts that are to be written, on the state with them.
 pub struct Draft<'s> {
     ledger: [Option<Row>; STEPS_MAX],
-    place: usize,
-    program: &'s Program,
-    search: &'s Search,
+    pub(crate) program: &'s Program,
+    pub(crate) search: &'s Search,
     state: JobState,
     /// The unit so far.
     pub unit: Unit,
 }
-
-/// One turn's result.
-enum Turn {
-    Go,
-    Write,
-}
-
-type Done = Result<Turn, Stop>;
 
 impl<'s> Draft<'s> {
     /// A draft on what an author has seen.
     #[must_use]
     pub fn new(search: &'s Search, program: &'s Program, view: &crate::state::View, job: u8, right: Right) -> Self {
         let unit = Unit::new(job, right, Some(&view.fold));
-        Self { ledger: view.ledger, place: 0, program, search, state: view.fold.state().clone(), unit }
+        Self { ledger: view.ledger, program, search, state: view.fold.state().clone(), unit }
     }
 
     /// Adds a fact with what is written because of it.
@@ -114,36 +116,28 @@ impl<'s> Draft<'s> {
         }
         Ok(())
     }
+}
 
-    fn end(&mut self, fact: Fact) -> Done {
-        self.fact(fact)?;
-        self.give_away()
+/// A run's draft with what production's decisions read.
+pub(crate) struct Deciding<'s> {
+    pub(crate) draft: Draft<'s>,
+    pub(crate) effects: BTreeMap<IdempotencyKey, EffectRow>,
+    kept: Vec<KeptSignal>,
+    pub(crate) ledger: BTreeMap<IdempotencyKey, LedgerRow>,
+    place: usize,
+    pub(crate) run: &'s Run,
+}
+
+/// The one random value that a decision may draw: the next permit's name.
+struct Name(PermitId);
+
+impl IdSource for Name {
+    fn ordered(&self) -> u128 {
+        self.0.as_u128()
     }
 
-    fn give_away(&mut self) -> Done {
-        self.unit.release = true;
-        self.unit.then = Then::End;
-        Ok(Turn::Write)
-    }
-
-    fn step(&self, node: u8) -> Option<&StepState> {
-        self.state.steps.get(&self.program.nodes[usize::from(node)])
-    }
-
-    fn start(&mut self, node: u8) -> Result<(), Stop> {
-        let (status, tries) = self.step(node).map_or((StepStatus::Pending, 0), |step| (step.status, step.tries));
-        match status {
-            StepStatus::Pending | StepStatus::Retrying => {
-                let number = u8::try_from(tries + 1).unwrap_or(u8::MAX);
-                self.fact(Fact::Started { node, number })
-            }
-            StepStatus::Running
-            | StepStatus::Waiting
-            | StepStatus::InDoubt
-            | StepStatus::Completed
-            | StepStatus::Failed
-            | StepStatus::Skipped => Ok(()),
-        }
+    fn secret(&self) -> u128 {
+        self.0.as_u128()
     }
 }
 
@@ -152,315 +146,9 @@ impl<'s> Draft<'s> {
 /// # Errors
 /// [`Stop`]; facts that came before it are lost, as production drops them or as no law lets them be missed.
 pub fn next_unit(search: &Search, program: &Program, run: &Run) -> Result<Unit, Stop> {
-    let mut draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
-    if let Some(known) = run.known
-        && let Turn::Write = draft.record(known)?
-    {
-        return Ok(draft.unit);
-    }
-    loop {
-        if draft.state.end_requested == Some(EndCause::Pause) {
-            draft.end(Fact::Paused)?;
-            return Ok(draft.unit);
-        }
-        if let Some(cause) = draft.state.end_requested {
-            draft.doubt_open_calls()?;
-            draft.end(asked_end(cause))?;
-            return Ok(draft.unit);
-        }
-        let mut place = draft.place;
-        let turn = match schedule::next(&draft.state, &program.plan, &mut place) {
-            Next::Done => draft.end(Fact::Completed)?,
-            Next::Failed(_) => draft.end(Fact::Failed)?,
-            Next::Skip(..) => return Err(Stop::Corrupt),
-            Next::Node(node) => draft.turn(run, node, place)?,
-        };
-        draft.place = place;
-        if let Turn::Write = turn {
-            return Ok(draft.unit);
-        }
-    }
-}
-
-impl Draft<'_> {
-    /// The facts of an outcome that the run has just learned.
-    fn record(&mut self, known: Known) -> Done {
-        let Known { outcome, permit } = known;
-        let told = Fact::InvocationFinished { outcome, permit };
-        let once = self.class(permit.node) == Some(EffectClass::AtMostOnce);
-        match outcome {
-            Outcome::Done => {
-                let ledger = Some(Change::Settle(permit, LedgerTrigger::Commit));
-                self.push(Entry { effect: Some(permit), ledger, ..Entry::of(told) })?;
-                self.command(permit.node)
-            }
-            Outcome::Unused => {
-                self.settling(told, permit, LedgerTrigger::NotSent)?;
-                Ok(Turn::Go)
-            }
-            Outcome::NotSent => {
-                self.settling(told, permit, LedgerTrigger::NotSent)?;
-                self.after_failure(permit, true)
-            }
-            Outcome::Refused => {
-                self.settling(told, permit, LedgerTrigger::RefuseRetryable)?;
-                self.after_failure(permit, true)
-            }
-            Outcome::Unknown if once && self.search.config.has(Mutation::TimeoutIsFailure) => {
-                self.settling(
-                    Fact::InvocationFinished { outcome: Outcome::NotSent, permit },
-                    permit,
-                    LedgerTrigger::NotSent,
-                )?;
-                self.after_failure(permit, true)
-            }
-            Outcome::Unknown if once => {
-                self.enter_doubt(permit)?;
-                self.follow_doubt(permit)
-            }
-            Outcome::Unknown => {
-                self.settling(told, permit, LedgerTrigger::Doubt)?;
-                self.after_failure(permit, true)
-            }
-        }
-    }
-
-    fn class(&self, node: u8) -> Option<EffectClass> {
-        self.program.steps[usize::from(node)].class()
-    }
-
-    fn command(&mut self, node: u8) -> Done {
-        self.fact(Fact::Command(node))?;
-        self.fact(Fact::Finished { node, tool: true })?;
-        Ok(Turn::Go)
-    }
-
-    fn after_failure(&mut self, permit: Permit, retryable: bool) -> Done {
-        let node = permit.node;
-        let tries = self.step(node).map_or(0, |step| step.tries);
-        let plan = &self.program.plan;
-        let retries = plan.at(usize::from(node)).is_some_and(|n| plan.retry_of(n).allows_another(tries));
-        if retryable && retries {
-            self.fact(Fact::Retry(node))?;
-            // An idempotent tool's back-off is a long one: the job is given back.
-            if self.class(node) == Some(EffectClass::Idempotent) && self.state.end_requested.is_none() {
-                self.fact(Fact::Requeued { retry: true })?;
-                return self.give_away();
-            }
-            return Ok(Turn::Write);
-        }
-        let unknown = self
-            .step(node)
-            .and_then(|step| step.invocation.as_ref())
-            .is_some_and(|invocation| invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt));
-        if unknown {
-            self.settling(Fact::StepFailed(node), permit, LedgerTrigger::GiveUp)?;
-        } else {
-            self.fact(Fact::StepFailed(node))?;
-        }
-        Ok(Turn::Go)
-    }
-
-    fn turn(&mut self, run: &Run, node: &Node, place: usize) -> Done {
-        let number = u8::try_from(place).unwrap_or(0);
-        let told = self.step(number).map_or(StepEvidence::NotStarted, recovery::told);
-        let effects = run.view.effects[place];
-        let effect = (effects != 0).then(|| EffectSeen { permit: 7 - effects.leading_zeros() });
-        let ledger =
-            self.ledger[place].map(|row| LedgerSeen { permit: u32::from(row.permit.number), status: row.status });
-        match recovery::decide(told, effect, ledger) {
-            Decision::Inject | Decision::Nothing => Ok(Turn::Go),
-            Decision::Run => {
-                let pending = self.step(number).is_none_or(|step| step.status == StepStatus::Pending);
-                if pending && self.over_budget(node) { self.too_dear(number) } else { self.work(run, node, number) }
-            }
-            Decision::NextTry if self.over_budget(node) && !self.search.config.has(Mutation::BudgetOnlyOnce) => {
-                self.too_dear(number)
-            }
-            Decision::CallAgain if self.over_budget(node) => self.give_up(number),
-            Decision::NextTry | Decision::CallAgain => self.work(run, node, number),
-            Decision::EndTry if self.search.config.has(Mutation::DisproofGivesACall) => self.work(run, node, number),
-            Decision::EndTry => {
-                let permit = self.permit(number)?;
-                self.after_failure(permit, true)
-            }
-            Decision::CatchUp => {
-                self.search.tally.see(Sight::CaughtUp);
-                self.catch_up(number)
-            }
-            Decision::CatchUpOutcome(outcome) => self.catch_up_outcome(number, outcome),
-            Decision::EnterDoubt if self.search.config.has(Mutation::CalledAgainAfterCrash) => {
-                self.work(run, node, number)
-            }
-            Decision::EnterDoubt => {
-                let permit = self.permit(number)?;
-                self.enter_doubt(permit)?;
-                self.follow_doubt(permit)
-            }
-            Decision::ResumeDoubt => {
-                let permit = self.permit(number)?;
-                self.follow_doubt(permit)
-            }
-            Decision::Corrupt(_) => Err(Stop::Corrupt),
-        }
-    }
-
-    /// Whether the job has made all the calls that it may make.
-    fn over_budget(&self, node: &Node) -> bool {
-        let plan = &self.program.plan;
-        let tool = matches!(node.kind, NodeKind::Tool { .. });
-        tool && plan.plan().budget.max_tool_calls.is_some_and(|most| self.state.tool_calls(plan) >= most)
-    }
-
-    fn too_dear(&mut self, node: u8) -> Done {
-        self.search.tally.see(Sight::BudgetUsedUp);
-        let row = self.ledger[usize::from(node)];
-        let permit = self.step(node).and_then(|step| step.invocation.as_ref()).map(|call| permit_of(node, call));
-        match permit {
-            // What became of the last call stays unknown.
-            Some(permit) if row.is_some_and(|row| row.status == LedgerStatus::InDoubt && !row.disproved) => {
-                self.settling(Fact::StepFailed(node), permit, LedgerTrigger::GiveUp)?;
-            }
-            Some(_) | None => self.fact(Fact::StepFailed(node))?,
-        }
-        Ok(Turn::Go)
-    }
-
-    /// A call that may not be made again stays unknown.
-    fn give_up(&mut self, node: u8) -> Done {
-        self.search.tally.see(Sight::BudgetUsedUp);
-        let permit = self.permit(node)?;
-        let told = Fact::InvocationFinished { outcome: Outcome::Unknown, permit };
-        match self.ledger[usize::from(node)] {
-            Some(row) if row.status == LedgerStatus::InDoubt => self.fact(told)?,
-            Some(_) | None => self.settling(told, permit, LedgerTrigger::Doubt)?,
-        }
-        self.settling(Fact::StepFailed(node), permit, LedgerTrigger::GiveUp)?;
-        Ok(Turn::Go)
-    }
-
-    fn permit(&self, node: u8) -> Result<Permit, Stop> {
-        let invocation = self.step(node).and_then(|step| step.invocation.as_ref());
-        invocation.map(|invocation| permit_of(node, invocation)).ok_or(Stop::Corrupt)
-    }
-
-    fn work(&mut self, run: &Run, node: &Node, number: u8) -> Done {
-        match &node.kind {
-            NodeKind::Tool { .. } => self.call_tool(run, number),
-            NodeKind::Wait(wait) => self.wait(run, number, wait.deadline.is_some()),
-            NodeKind::Condition | NodeKind::Llm(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) => Err(Stop::Corrupt),
-        }
-    }
-
-    fn call_tool(&mut self, run: &Run, node: u8) -> Done {
-        if !run.safe && !self.search.config.has(Mutation::LeaseNotChecked) {
-            // What is known is written; nothing new starts.
-            return if self.unit.is_empty() { Err(Stop::Unsafe) } else { Ok(Turn::Write) };
-        }
-        let before = self.step(node).and_then(|step| step.invocation.as_ref()).map_or(0, |i| i.permit);
-        let permit = Permit { by: run.epoch, node, number: u8::try_from(before + 1).unwrap_or(u8::MAX) };
-        self.start(node)?;
-        self.push(Entry { ledger: Some(Change::Ask(permit)), ..Entry::of(Fact::Called(permit)) })?;
-        self.unit.then = Then::Call(permit);
-        Ok(Turn::Write)
-    }
-
-    fn wait(&mut self, run: &Run, node: u8, deadline: bool) -> Done {
-        match self.step(node).and_then(|step| step.wait_end.as_ref()) {
-            Some(WaitEnd::Signal { .. } | WaitEnd::Time) => {
-                self.fact(Fact::Finished { node, tool: false })?;
-                return Ok(Turn::Go);
-            }
-            None => {}
-        }
-        self.start(node)?;
-        self.fact(Fact::Waiting { doubt: false, node })?;
-        let arrival = Arrival::of(&self.search.config, &run.view, node);
-        for misfit in arrival.misfits {
-            self.push(Entry { inbox: Some(Inbox::Consume(misfit)), ..Entry::of(Fact::SignalRefused(misfit)) })?;
-        }
-        if let Some(signal) = arrival.fits {
-            self.search.tally.see(Sight::SignalConsumed);
-            let ended = Fact::WaitEnded { node, signal: Some(signal) };
-            self.push(Entry { inbox: Some(Inbox::Consume(signal)), ..Entry::of(ended) })?;
-        } else {
-            if deadline {
-                self.fact(Fact::TimerSet { doubt: false, node })?;
-            }
-            self.unit.expected_signals = arrival.expected.map(|count| (node, count));
-        }
-        self.give_away()
-    }
-
-    fn enter_doubt(&mut self, permit: Permit) -> Result<(), Stop> {
-        let row = self.ledger[usize::from(permit.node)];
-        let known = row.is_some_and(|row| row.permit.number == permit.number && row.status == LedgerStatus::InDoubt);
-        let fact = Fact::Doubt { permit, policy: 0 };
-        if known { self.fact(fact) } else { self.settling(fact, permit, LedgerTrigger::Doubt) }
-    }
-
-    fn follow_doubt(&mut self, permit: Permit) -> Done {
-        let node = permit.node;
-        let Some(doubt) = self.step(node).and_then(|step| step.doubt.clone()) else {
-            return Err(Stop::Corrupt);
-        };
-        let plan = &self.program.plan;
-        let list = plan.at(usize::from(node)).and_then(|n| plan.tool_of(n)).map(|(_, tool)| &tool.on_in_doubt);
-        let place = usize::try_from(doubt.policy).unwrap_or(usize::MAX);
-        match list.and_then(|list| list.get(place)) {
-            None | Some(DoubtPolicy::Fail) => {
-                let unresolved = Fact::Answered { answer: Answered::Unresolved, permit };
-                self.settling(unresolved, permit, LedgerTrigger::GiveUp)?;
-                self.fact(Fact::StepFailed(node))?;
-                Ok(Turn::Go)
-            }
-            Some(DoubtPolicy::Human) => {
-                self.fact(Fact::Waiting { doubt: true, node })?;
-                self.give_away()
-            }
-            Some(DoubtPolicy::Wait(_)) if doubt.waited => {
-                let policy = u8::try_from(doubt.policy + 1).unwrap_or(u8::MAX);
-                self.fact(Fact::Doubt { permit, policy })?;
-                Ok(Turn::Go)
-            }
-            Some(DoubtPolicy::Wait(_)) => {
-                self.fact(Fact::Waiting { doubt: true, node })?;
-                self.fact(Fact::TimerSet { doubt: true, node })?;
-                self.give_away()
-            }
-            Some(DoubtPolicy::Reconcile(_)) => {
-                self.unit.then = Then::Ask(permit);
-                Ok(Turn::Write)
-            }
-        }
-    }
-
-    fn catch_up(&mut self, node: u8) -> Done {
-        let permit = self.permit(node)?;
-        if self.step(node).is_some_and(|step| step.status == StepStatus::InDoubt) {
-            self.fact(Fact::Answered { answer: Answered::Happened, permit })?;
-        }
-        let told = Fact::InvocationFinished { outcome: Outcome::Done, permit };
-        let open = self.ledger[usize::from(node)].filter(|row| row.status != LedgerStatus::Committed);
-        match open {
-            Some(row) => self.settling(told, row.permit, LedgerTrigger::Commit)?,
-            None => self.fact(told)?,
-        }
-        self.command(node)
-    }
-
-    fn catch_up_outcome(&mut self, node: u8, outcome: InvocationOutcome) -> Done {
-        let permit = self.permit(node)?;
-        let (outcome, retryable) = match outcome {
-            InvocationOutcome::NotSent => (Outcome::NotSent, true),
-            InvocationOutcome::RefusedRetryable => (Outcome::Refused, true),
-            InvocationOutcome::RefusedPermanent | InvocationOutcome::Committed | InvocationOutcome::InDoubt => {
-                (Outcome::Refused, false)
-            }
-        };
-        self.fact(Fact::InvocationFinished { outcome, permit })?;
-        self.after_failure(permit, retryable)
-    }
+    let deciding = Deciding::new(search, program, run);
+    let said = run.known.map(|known| (known.permit.node, deciding.learned(known)));
+    deciding.drive(said)
 }
 
 /// The unit that follows the answer of the tool that was asked about a call.
@@ -475,35 +163,217 @@ pub fn after_asking(
     answer: Answered,
     arrivable: bool,
 ) -> Result<Unit, Stop> {
-    let mut draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
-    let node = permit.node;
-    let doubt = draft.step(node).and_then(|step| step.doubt.clone()).ok_or(Stop::Corrupt)?;
-    let told = Fact::Answered { answer, permit };
-    match answer {
-        Answered::Happened => {
-            let ledger = Some(Change::Settle(permit, LedgerTrigger::Commit));
-            draft.push(Entry { effect: Some(permit), ledger, ..Entry::of(told) })?;
-            draft.ledger[usize::from(node)] =
-                draft.ledger[usize::from(node)].map(|row| Row { status: LedgerStatus::Committed, ..row });
-            draft.catch_up(node)?;
-        }
-        Answered::DidNotHappen if arrivable && !doubt.waited && !search.config.has(Mutation::DisproofBelievedEarly) => {
-            draft.fact(Fact::Waiting { doubt: true, node })?;
-            draft.fact(Fact::TimerSet { doubt: true, node })?;
-            draft.give_away()?;
-        }
-        Answered::DidNotHappen => {
-            draft.settling(told, permit, LedgerTrigger::Disprove)?;
-            if !search.config.has(Mutation::DisproofGivesACall) {
-                draft.after_failure(permit, true)?;
+    let deciding = Deciding::new(search, program, run);
+    let waited = deciding.step(permit.node).and_then(|step| step.doubt.as_ref()).is_some_and(|doubt| doubt.waited);
+    let early = search.config.has(Mutation::DisproofBelievedEarly);
+    // The time that was waited for is over by the clocks of whoever asks; the store has its own.
+    let passes = if arrivable && !waited && !early { Span::ZERO } else { LIFETIME };
+    let boot = BootMoment { at: READING.boot.at.plus(passes), ..READING.boot };
+    let asked = Reading { at: READING.at.after(passes), boot };
+    let clocks = Clocks { answered: READING.boot, asked, flying: false };
+    let outcome = match answer {
+        Answered::Happened => "happened",
+        Answered::DidNotHappen => "did_not_happen",
+        Answered::Unresolved => "unknown",
+    };
+    let outcome = ToolOutcome::Done(Json::new(serde_json::json!({ "outcome": outcome })));
+    let question = Question { permit_id: permit.id(), refuses: false, whom: asks_at_once() };
+    deciding.drive(Some((permit.node, Said::Reconciled(outcome, question, clocks))))
+}
+
+impl<'s> Deciding<'s> {
+    fn new(search: &'s Search, program: &'s Program, run: &'s Run) -> Self {
+        let draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
+        let (mut effects, mut ledger) = (BTreeMap::new(), BTreeMap::new());
+        for (place, node) in (0u8..).zip(&program.nodes).map(|(place, _)| (usize::from(place), place)) {
+            let key = key_of(run.job, node);
+            if let Some(row) = run.view.ledger[place] {
+                let class = program.steps[place].class().unwrap_or(EffectClass::Pure);
+                ledger.insert(key, row.full(run.job, class));
+            }
+            if let Some(permit) = run.view.effects[place].checked_ilog2() {
+                effects.insert(key, EffectRow { at: NOW, key, permit, result: Json::null() });
             }
         }
-        Answered::Unresolved => {
-            let policy = u8::try_from(doubt.policy + 1).unwrap_or(u8::MAX);
-            draft.fact(Fact::Doubt { permit, policy })?;
+        let unused = search.config.has(Mutation::SignalNotUsed);
+        let kept = run.view.kept.iter().filter(|_| !unused).copied().map(Signal::kept).collect();
+        Self { draft, effects, kept, ledger, place: 0, run }
+    }
+
+    pub(crate) fn step(&self, node: u8) -> Option<&StepState> {
+        self.draft.state.steps.get(&self.draft.program.nodes[usize::from(node)])
+    }
+
+    /// An outcome that the run has just learned, as its body would say it.
+    fn learned(&self, Known { outcome, permit }: Known) -> Said {
+        let class = self.draft.program.steps[usize::from(permit.node)].class().unwrap_or(EffectClass::Pure);
+        let key = key_of(self.run.job, permit.node);
+        let full = FullPermit { class, id: permit.id(), key, number: u32::from(permit.number) };
+        let error = Failure::new("modelled", "");
+        let once = class == EffectClass::AtMostOnce;
+        let outcome = match outcome {
+            Outcome::Done => ToolOutcome::Done(Json::null()),
+            Outcome::Unused => return Said::Unsent(full, error),
+            Outcome::Unknown if once && self.has(Mutation::TimeoutIsFailure) => {
+                ToolOutcome::NotSent { error, permanent: false }
+            }
+            Outcome::NotSent => ToolOutcome::NotSent { error, permanent: false },
+            Outcome::Refused => ToolOutcome::RefusedRetryable { error, retry_after: None },
+            Outcome::Unknown => ToolOutcome::Unknown { error, retry_after: None, timeout: false },
+        };
+        Said::Permitted(outcome, full)
+    }
+
+    fn has(&self, mutation: Mutation) -> bool {
+        self.draft.search.config.has(mutation)
+    }
+
+    /// Decides until something has to be written.
+    fn drive(mut self, said: Option<(u8, Said)>) -> Result<Unit, Stop> {
+        if let Some((node, said)) = said {
+            let concluded = self.ask(node, |view| step::conclude(view, said)).map_err(|_| Stop::Corrupt)?;
+            if self.follow(node, concluded)? {
+                return Ok(self.draft.unit);
+            }
+        }
+        loop {
+            if let Some(cause) = self.draft.state.end_requested {
+                if cause.ends() {
+                    self.draft.doubt_open_calls()?;
+                }
+                return self.end(asked_end(cause));
+            }
+            let program = self.draft.program;
+            let mut place = self.place;
+            let due = schedule::next(&self.draft.state, &program.plan, &mut place);
+            self.place = place;
+            match due {
+                Due::Done => return self.end(Fact::Completed),
+                Due::Failed(_) => return self.end(Fact::Failed),
+                Due::Skip(..) => return Err(Stop::Corrupt),
+                Due::Node(_) => {
+                    let node = u8::try_from(place).map_err(|_| Stop::Corrupt)?;
+                    let prepared = self.prepare(node).map_err(|_| Stop::Corrupt)?;
+                    if self.follow(node, prepared)? {
+                        return Ok(self.draft.unit);
+                    }
+                }
+            }
         }
     }
-    Ok(draft.unit)
+
+    fn end(mut self, fact: Fact) -> Result<Unit, Stop> {
+        self.draft.fact(fact)?;
+        self.draft.unit.release = true;
+        self.draft.unit.then = Then::End;
+        Ok(self.draft.unit)
+    }
+
+    fn prepare(&self, node: u8) -> Result<Prepared, Failure> {
+        let mut step = self.step(node).cloned();
+        if let Some(step) = &mut step {
+            if self.has(Mutation::CalledAgainAfterCrash)
+                && step.status == StepStatus::Running
+                && let Some(invocation) = &mut step.invocation
+            {
+                invocation.class = EffectClass::Idempotent;
+            }
+            if self.has(Mutation::DisproofGivesACall) && step.status == StepStatus::Running {
+                step.doubt = None;
+            }
+        }
+        match step {
+            Some(step) if self.step(node) != Some(&step) => {
+                let mut state = self.draft.state.clone();
+                state.steps.insert(self.draft.program.nodes[usize::from(node)].clone(), step);
+                self.ask_on(&state, node, step::prepare)
+            }
+            Some(_) | None => self.ask(node, step::prepare),
+        }
+    }
+
+    fn ask<T>(&self, node: u8, decide: impl FnOnce(&View<'_>) -> T) -> T {
+        self.ask_on(&self.draft.state, node, decide)
+    }
+
+    fn ask_on<T>(&self, state: &JobState, node: u8, decide: impl FnOnce(&View<'_>) -> T) -> T {
+        let program = self.draft.program;
+        let step = self.step(node);
+        let number = step.and_then(|step| step.invocation.as_ref()).map_or(0, |call| call.permit) + 1;
+        let permit = Permit { by: self.run.epoch, node, number: u8::try_from(number).unwrap_or(u8::MAX) };
+        let unasked = step.is_some() && self.has(Mutation::BudgetOnlyOnce);
+        let plan = if unasked { &program.unbounded } else { &program.plan };
+        decide(&View {
+            accepted_from: None,
+            effects: &self.effects,
+            fence: fence(self.run.epoch),
+            ids: &Name(permit.id()),
+            kept: &self.kept,
+            ledger: &self.ledger,
+            memory: 0,
+            names: &program.names,
+            node: &plan.plan().nodes[usize::from(node)],
+            plan,
+            questions: 0,
+            state,
+            step_timeout: LIFETIME,
+        })
+    }
+
+    /// Takes what was decided into the unit. Whether it is to be written now.
+    fn follow(&mut self, node: u8, prepared: Prepared) -> Result<bool, Stop> {
+        let Prepared { facts, next, .. } = prepared;
+        let calls = matches!(&next, Next::Perform(Body::Call(_, Role::Permit(_))));
+        if calls && !self.run.safe && !self.has(Mutation::LeaseNotChecked) {
+            // What is known is written; nothing new starts.
+            return if self.draft.unit.is_empty() { Err(Stop::Unsafe) } else { Ok(true) };
+        }
+        for fact in facts {
+            self.take(fact)?;
+        }
+        match next {
+            Next::Go => Ok(false),
+            Next::Record => Ok(true),
+            Next::Failed(_) if self.is_disproved(node) && self.has(Mutation::DisproofGivesACall) => Ok(false),
+            Next::Failed(failed) => {
+                let later = self.ask(node, |view| step::after_failure(view, failed));
+                self.follow(node, later)
+            }
+            Next::Release(release) => {
+                let expected = release.expected.filter(|_| !self.overlooks(node));
+                let count = expected.and_then(|expected| u8::try_from(expected.count).ok());
+                self.draft.unit.expected_signals = count.map(|count| (node, count));
+                self.draft.unit.release = true;
+                self.draft.unit.then = Then::End;
+                Ok(true)
+            }
+            Next::Perform(Body::Judge(reached, _)) => {
+                let said = Said::Judged(reached, signal::arrival(&self.draft.search.config, &self.run.view, node));
+                let concluded = self.ask(node, |view| step::conclude(view, said)).map_err(|_| Stop::Corrupt)?;
+                self.follow(node, concluded)
+            }
+            Next::Perform(Body::Call(_, Role::Permit(permit))) => {
+                self.draft.unit.then = Then::Call(named(permit.id));
+                Ok(true)
+            }
+            Next::Perform(Body::Call(_, Role::Reconcile(question))) => {
+                self.draft.unit.then = Then::Ask(named(question.permit_id));
+                Ok(true)
+            }
+            // No program has such a step, and time stands still.
+            Next::Perform(Body::Call(_, Role::Pure) | Body::Ask(..) | Body::Rest(_)) => Err(Stop::Corrupt),
+        }
+    }
+
+    fn is_disproved(&self, node: u8) -> bool {
+        let invocation = self.step(node).and_then(|step| step.invocation.as_ref());
+        invocation.is_some_and(|call| call.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen))
+    }
+
+    /// Whether the run does not see signals that are kept for its wait.
+    fn overlooks(&self, node: u8) -> bool {
+        self.has(Mutation::SignalNotUsed) && self.run.view.kept_for(node).next().is_some()
+    }
 }
 
 /// A unit's facts as far as a newer state allows them. Whether all of them hold.

@@ -6,14 +6,17 @@
 use std::sync::LazyLock;
 
 use aetheris_core::hash::Hash;
+use aetheris_core::id::SignalId;
 use aetheris_core::json::Json;
 use aetheris_core::plan::WaitType;
 use aetheris_core::signal::{self, Incoming, Route, Upcoming};
 use aetheris_core::step::StepStatus;
+use aetheris_runtime::run::prepared::Arrival;
+use aetheris_store::KeptSignal;
 
 use crate::bugs::Mutation;
 use crate::config::{Config, Program, Step, wait_key};
-use crate::fact::Fact;
+use crate::fact::{Fact, NOW};
 use crate::laws::{Law, Sight, judge};
 use crate::outside::Look;
 use crate::state::{Entry, Inbox, Job, Right, Unit, View};
@@ -39,17 +42,6 @@ pub struct Signal {
     pub node: u8,
     /// What it brings.
     pub word: Word,
-}
-
-/// What a wait finds when it is reached.
-#[derive(Debug, Default)]
-pub struct Arrival {
-    /// How many signals of its key the run knows; where none ends the wait, the store is to keep no other.
-    pub expected: Option<u8>,
-    /// The one that ends it at once.
-    pub fits: Option<Signal>,
-    /// Those that it refuses.
-    pub misfits: Vec<Signal>,
 }
 
 static PAYLOADS: LazyLock<[(Json, Hash); 3]> = LazyLock::new(|| {
@@ -97,27 +89,42 @@ impl Word {
     }
 }
 
-impl Arrival {
-    /// Looks through what a run knows to be kept for its wait, in the order in which it came.
+impl Signal {
+    /// Its id: requests that have looked at one moment have one number.
     #[must_use]
-    pub fn of(config: &Config, view: &View, node: u8) -> Self {
-        let mut kept: Vec<Signal> = view.kept_for(node).collect();
-        if config.has(Mutation::SignalNotUsed) && !kept.is_empty() {
-            return Self::default();
-        }
-        let expected = u8::try_from(kept.len()).ok();
-        if config.has(Mutation::LastSignalWins) {
-            kept.reverse();
-        }
-        if config.has(Mutation::OnlyFirstLookedAt) {
-            kept.truncate(1);
-        }
-        let takes = |kept: &Signal| kept.word.fits() || config.has(Mutation::KeptMisfitTaken);
-        let place = kept.iter().position(takes).filter(|place| *place == 0 || !config.has(Mutation::FitRefusedToo));
-        let fits = place.map(|place| kept[place]);
-        kept.truncate(place.unwrap_or(kept.len()));
-        Self { expected, fits, misfits: kept }
+    pub fn name(self) -> SignalId {
+        let [id, node, word] = [self.id, self.node, self.word as u8].map(u128::from);
+        SignalId::from_u128((id << 16) | (node << 8) | word)
     }
+
+    /// The signal as the store keeps it.
+    #[must_use]
+    pub fn kept(self) -> KeptSignal {
+        KeptSignal {
+            key: wait_key(self.node),
+            payload: self.word.payload(),
+            received_at: NOW,
+            signal: self.name(),
+            wait_type: None,
+        }
+    }
+}
+
+/// What has come for a run's wait: of what is kept for it, in the order in which it came, what fits and what does not.
+#[must_use]
+pub fn arrival(config: &Config, view: &View, node: u8) -> Arrival {
+    let mut kept: Vec<Signal> = view.kept_for(node).collect();
+    if config.has(Mutation::LastSignalWins) {
+        kept.reverse();
+    }
+    if config.has(Mutation::OnlyFirstLookedAt) {
+        kept.truncate(1);
+    }
+    let takes = |kept: &Signal| kept.word.fits() || config.has(Mutation::KeptMisfitTaken);
+    let place = kept.iter().position(takes).filter(|place| *place == 0 || !config.has(Mutation::FitRefusedToo));
+    let fits = place.map(|place| kept[place].kept());
+    kept.truncate(place.unwrap_or(kept.len()));
+    Arrival { fits, misfits: kept.into_iter().map(|misfit| (misfit.kept(), Vec::new())).collect() }
 }
 
 /// Takes a signal: what is written for it, or that it is answered at once.

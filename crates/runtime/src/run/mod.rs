@@ -31,12 +31,12 @@ mod kind;
 mod lease;
 mod overlap;
 mod permit;
-mod prepared;
+pub mod prepared;
 mod start;
-mod step;
+pub mod step;
 #[cfg(test)]
 mod tests;
-mod view;
+pub mod view;
 mod write;
 
 pub(crate) use end::note_end;

@@ -25,16 +25,18 @@ use crate::ports::{ModelAnswer, ModelError, ModelRequest, ToolCall, ToolOutcome,
 
 /// Facts, and what is next.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
-    pub(super) facts: Vec<Fact>,
-    pub(super) next: Next,
+pub struct Prepared {
+    /// What is to be recorded, in order.
+    pub facts: Vec<Fact>,
+    /// What comes then.
+    pub next: Next,
     /// An outcome that is known from now on: it is deposited if the lease is lost before it is written.
-    pub(super) owed: Option<Deposit>,
+    pub owed: Option<Deposit>,
 }
 
 /// What is next once the facts are drafted.
 #[derive(Debug, Default)]
-pub(super) enum Next {
+pub enum Next {
     /// The job is looked at again.
     #[default]
     Go,
@@ -50,79 +52,85 @@ pub(super) enum Next {
 
 impl Prepared {
     /// Facts, after which the job is looked at again.
-    pub(super) fn of(facts: impl Into<Vec<Fact>>) -> Self {
+    pub fn of(facts: impl Into<Vec<Fact>>) -> Self {
         Self { facts: facts.into(), ..Self::default() }
     }
 
     /// The same with a fact more.
-    pub(super) fn and(mut self, fact: Fact) -> Self {
+    pub fn and(mut self, fact: Fact) -> Self {
         self.facts.push(fact);
         self
     }
 
     /// The same with all that follows.
-    pub(super) fn then(mut self, mut later: Self) -> Self {
+    pub fn then(mut self, mut later: Self) -> Self {
         self.facts.append(&mut later.facts);
         Self { facts: self.facts, next: later.next, owed: self.owed.or(later.owed) }
     }
 
     /// The same with another next.
-    pub(super) fn next(self, next: Next) -> Self {
+    pub fn next(self, next: Next) -> Self {
         Self { next, ..self }
     }
 
-    pub(super) fn perform(self, body: Body) -> Self {
+    /// The same with a body that is performed next.
+    pub fn perform(self, body: Body) -> Self {
         self.next(Next::Perform(body))
     }
 }
 
 /// How a job is given away.
 #[derive(Debug)]
-pub(super) struct Release {
+pub struct Release {
     /// How the run ends with it.
-    pub(super) end: RunEnd,
+    pub end: RunEnd,
     /// The kept signals that the run knows: the store is to have no other.
-    pub(super) expected: Option<ExpectedSignals>,
-    pub(super) purpose: Purpose,
+    pub expected: Option<ExpectedSignals>,
+    /// What the unit is for.
+    pub purpose: Purpose,
     /// A change of the ledger that no fact speaks of.
-    pub(super) settle: Option<LedgerWrite>,
+    pub settle: Option<LedgerWrite>,
 }
 
 impl Release {
     /// The job waits.
-    pub(super) fn blocked() -> Self {
+    pub fn blocked() -> Self {
         Self { end: RunEnd::Blocked, expected: None, purpose: Purpose::Block, settle: None }
     }
 
     /// The job is pending again.
-    pub(super) fn requeued() -> Self {
+    pub fn requeued() -> Self {
         Self { end: RunEnd::Requeued, expected: None, purpose: Purpose::Requeue, settle: None }
     }
 }
 
 /// Why a try failed, and what may follow.
 #[derive(Debug)]
-pub(super) struct TryFailed {
-    pub(super) error: Failure,
+pub struct TryFailed {
+    /// What happened.
+    pub error: Failure,
     /// What a model used for an answer that could not be taken.
-    pub(super) model: Option<ModelRecord>,
+    pub model: Option<ModelRecord>,
     /// Written with the end of the step, if no further try is allowed.
-    pub(super) on_exhaustion: Option<LedgerWrite>,
-    pub(super) retry_after: Option<Span>,
-    pub(super) retryable: bool,
+    pub on_exhaustion: Option<LedgerWrite>,
+    /// When the other side asked to be called again.
+    pub retry_after: Option<Span>,
+    /// Whether another try may help.
+    pub retryable: bool,
     /// How long the body took, if that is told with the step's end.
-    pub(super) took_us: Option<u64>,
+    pub took_us: Option<u64>,
 }
 
 impl TryFailed {
-    pub(super) fn new(error: Failure, retry_after: Option<Span>, retryable: bool) -> Self {
+    /// A failure of which nothing more is known.
+    pub fn new(error: Failure, retry_after: Option<Span>, retryable: bool) -> Self {
         Self { error, model: None, on_exhaustion: None, retry_after, retryable, took_us: None }
     }
 }
 
 /// Work that has to be done before more can be decided.
 #[derive(Debug)]
-pub(super) enum Body {
+pub enum Body {
     /// A tool is called.
     Call(Box<ToolCall>, Role),
     /// A model is asked.
@@ -135,11 +143,13 @@ pub(super) enum Body {
 
 /// What a body came to.
 #[derive(Debug)]
-pub(super) enum Said {
+pub enum Said {
     /// What is known after a call of a pure tool, and how long it took.
     Called(ToolOutcome, u64),
     /// What is known after a call under a permit.
     Permitted(ToolOutcome, Permit),
+    /// Nothing left under a permit, for a reason of this process.
+    Unsent(Permit, Failure),
     /// What is known after a question about a call.
     Reconciled(ToolOutcome, Question, Clocks),
     /// A model's answer, and how long it took.
@@ -152,7 +162,7 @@ pub(super) enum Said {
 
 impl Said {
     /// What this process alone lacked, so that nothing left.
-    pub(super) fn own_want(&self) -> Option<&Failure> {
+    pub fn own_want(&self) -> Option<&Failure> {
         let error = match self {
             Self::Called(outcome, _) | Self::Permitted(outcome, _) | Self::Reconciled(outcome, ..) => match outcome {
                 ToolOutcome::NotSent { error, .. } => error,
@@ -162,7 +172,7 @@ impl Said {
                 | ToolOutcome::Unknown { .. } => return None,
             },
             Self::Model(Err(failed), ..) => &failed.error,
-            Self::Model(Ok(_), ..) | Self::Judged(..) | Self::Rested => return None,
+            Self::Model(Ok(_), ..) | Self::Judged(..) | Self::Rested | Self::Unsent(..) => return None,
         };
         is_own_want(error).then_some(error)
     }
@@ -170,7 +180,7 @@ impl Said {
 
 /// What a tool is called for.
 #[derive(Debug)]
-pub(super) enum Role {
+pub enum Role {
     /// A pure tool's step.
     Pure,
     /// A ledger step, under a permit.
@@ -181,57 +191,66 @@ pub(super) enum Role {
 
 /// A permission that this run is given.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Permit {
-    pub(super) class: EffectClass,
-    pub(super) id: PermitId,
-    pub(super) key: IdempotencyKey,
-    pub(super) number: u32,
+pub struct Permit {
+    /// What repeating the call would do.
+    pub class: EffectClass,
+    /// Its author's name for it.
+    pub id: PermitId,
+    /// The idempotency key.
+    pub key: IdempotencyKey,
+    /// 1, 2, … within its key.
+    pub number: u32,
 }
 
 /// A question about a call.
 #[derive(Debug)]
-pub(super) struct Question {
-    pub(super) permit_id: PermitId,
+pub struct Question {
+    /// The permit of the call.
+    pub permit_id: PermitId,
     /// Whether the tool refuses the permit from the question on; else it only looks.
-    pub(super) refuses: bool,
-    pub(super) whom: Reconcile,
+    pub refuses: bool,
+    /// The tool that is asked, and when its answer counts.
+    pub whom: Reconcile,
 }
 
 /// When a question about a call was asked and answered.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Clocks {
+pub struct Clocks {
     /// What both clocks were known to show right before it was asked.
-    pub(super) asked: Reading,
+    pub asked: Reading,
     /// The boot clock at its answer.
-    pub(super) answered: BootMoment,
+    pub answered: BootMoment,
     /// Whether this process still awaited the call then.
-    pub(super) flying: bool,
+    pub flying: bool,
 }
 
 /// What of a question to a model is told with its answer.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) format: AnswerFormat,
+pub struct Asked {
+    /// The form of the answer that is wanted.
+    pub format: AnswerFormat,
     /// `provider/model`.
-    pub(super) model: String,
-    pub(super) prompt_hash: Hash,
+    pub model: String,
+    /// The hash of the whole question.
+    pub prompt_hash: Hash,
 }
 
 /// A wait that begins now.
 #[derive(Debug)]
-pub(super) struct Reached {
+pub struct Reached {
     /// The signals of its key that are kept.
-    pub(super) kept: Vec<KeptSignal>,
+    pub kept: Vec<KeptSignal>,
     /// How long it lasts at most.
-    pub(super) lasts: Option<Span>,
-    pub(super) waiting: JobWaiting,
+    pub lasts: Option<Span>,
+    /// The fact that begins it.
+    pub waiting: JobWaiting,
 }
 
 /// What has come for a wait before it was reached.
 #[derive(Debug, Default)]
-pub(super) struct Arrival {
+pub struct Arrival {
     /// The one that ends the wait at once.
-    pub(super) fits: Option<KeptSignal>,
+    pub fits: Option<KeptSignal>,
     /// Those before it that do not fit the wait's schema.
-    pub(super) misfits: Vec<(KeptSignal, Vec<Violation>)>,
+    pub misfits: Vec<(KeptSignal, Vec<Violation>)>,
 }

@@ -9,9 +9,18 @@ use aetheris_core::plan::Node;
 use aetheris_store::Purpose;
 
 use super::body::{self, Before, Begun};
-use super::prepared::{Body, Role, Said};
+use super::prepared::{Body, Permit, Role, Said};
 use super::{Run, Stop, doubt, permit};
 use crate::draft::Rebased;
+
+/// Whether a body may begin.
+enum Begin {
+    Now,
+    /// The job is looked at again.
+    Never,
+    /// Its permit, or the lease, has too little left for the call to leave.
+    TooLate(Permit, Failure),
+}
 
 impl Run<'_> {
     /// Writes what a body needs written, and has it performed. `None` when the job is to be looked at again: the body has not
@@ -21,8 +30,10 @@ impl Run<'_> {
         if self.write_for(&body).await? == Rebased::Cut {
             return Ok(None);
         }
-        if !self.may_begin(node, &body, sent_at).await? {
-            return Ok(None);
+        match self.may_begin(node, &body, sent_at).await? {
+            Begin::Now => {}
+            Begin::Never => return Ok(None),
+            Begin::TooLate(permit, why) => return Ok(Some(Said::Unsent(permit, why))),
         }
         let (leaves, begun) = (body.leaves_process(), Begun { at: self.state().last_at, sent_at });
         let said = match body {
@@ -65,28 +76,26 @@ impl Run<'_> {
     }
 
     /// Whether a body may begin, now that what it needs is written.
-    async fn may_begin(&mut self, node: &Node, body: &Body, sent_at: Duration) -> Result<bool, Stop> {
+    async fn may_begin(&mut self, node: &Node, body: &Body, sent_at: Duration) -> Result<Begin, Stop> {
         match body {
-            Body::Judge(..) | Body::Rest(_) => Ok(true),
-            Body::Ask(..) | Body::Call(_, Role::Pure) => self.require_safe_lease().await.map(|()| true),
+            Body::Judge(..) | Body::Rest(_) => Ok(Begin::Now),
+            Body::Ask(..) | Body::Call(_, Role::Pure) => self.require_safe_lease().await.map(|()| Begin::Now),
             Body::Call(_, Role::Reconcile(_)) => {
                 if self.state().end_requested.is_some() {
-                    return Ok(false);
+                    return Ok(Begin::Never);
                 }
                 self.questions += 1;
-                self.require_safe_lease().await.map(|()| true)
+                self.require_safe_lease().await.map(|()| Begin::Now)
             }
             Body::Call(call, Role::Permit(permit)) => {
                 aetheris_fault::crash_point!("run.tool.permitted");
-                if let Some(error) = self.too_late(sent_at) {
+                if let Some(why) = self.too_late(sent_at) {
                     // The write that was slow is the pause between two permissions.
-                    tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call did not leave; asking for another permission");
-                    let unused = permit::give_up(&self.view(node), permit, error);
-                    self.take(unused.facts, unused.owed)?;
-                    return Ok(false);
+                    tracing::warn!(job = %self.state().id, node = %node.id, error = %why.message, "a call did not leave; asking for another permission");
+                    return Ok(Begin::TooLate(*permit, why));
                 }
                 permit::examine(&self.view(node), permit, call, self.draft.is_empty());
-                Ok(true)
+                Ok(Begin::Now)
             }
         }
     }

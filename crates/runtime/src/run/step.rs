@@ -25,7 +25,7 @@ const BUDGET_EXCEEDED: &str = "budget_exceeded";
 ///
 /// # Errors
 /// What is stored contradicts itself: the job fails, and nothing is run.
-pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
+pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
     let key = view.key();
     let told = view.step().map_or(StepEvidence::NotStarted, recovery::told);
     let effect = view.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
@@ -58,12 +58,13 @@ pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
 ///
 /// # Errors
 /// As [`prepare`].
-pub(super) fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
+pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
     match said {
         Said::Rested => begin_try(view),
         Said::Judged(reached, arrival) => Ok(kind::wait::block(view, *reached, arrival)),
         Said::Model(answer, asked, took) => Ok(kind::llm::conclude(view, answer, asked, took)),
         Said::Called(outcome, took) => Ok(kind::tool::conclude(view, outcome, took)),
+        Said::Unsent(permit, why) => Ok(permit::give_up(view, &permit, why)),
         Said::Permitted(outcome, permit) => permit::conclude(view, &permit, outcome),
         Said::Reconciled(outcome, question, clocks) => doubt::conclude(view, &question, clocks, &outcome),
     }
@@ -124,7 +125,7 @@ fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepare
 }
 
 /// A try has failed: the next one is scheduled durably, or the step fails.
-pub(super) fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
+pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
     let (tries, policy) = (view.tries(), view.retry());
     let spent = if aetheris_fault::planted!("retry-budget-per-claim") { tries.min(1) } else { tries };
     if !failed.retryable || !policy.allows_another(spent) {

@@ -24,25 +24,33 @@ use crate::ops::Ledger;
 use crate::ports::ToolCall;
 
 /// One step of a job, as it stands with all that is drafted.
-pub(super) struct View<'a> {
+pub struct View<'a> {
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
-    pub(super) accepted_from: Option<Timestamp>,
-    pub(super) effects: &'a BTreeMap<IdempotencyKey, EffectRow>,
-    pub(super) fence: Fence,
+    pub accepted_from: Option<Timestamp>,
+    /// Recorded effects, by key.
+    pub effects: &'a BTreeMap<IdempotencyKey, EffectRow>,
+    /// The run's fence.
+    pub fence: Fence,
     /// Random values: names of permits, and the jitter of back-offs.
-    pub(super) ids: &'a dyn IdSource,
-    pub(super) kept: &'a [KeptSignal],
-    pub(super) ledger: &'a Ledger,
+    pub ids: &'a dyn IdSource,
+    /// Signals that are kept for waits, in the order in which they came.
+    pub kept: &'a [KeptSignal],
+    /// What the ledger knows of the job's permits.
+    pub ledger: &'a Ledger,
     /// What the values that the job keeps take.
-    pub(super) memory: usize,
-    pub(super) names: &'a Context,
-    pub(super) node: &'a Node,
-    pub(super) plan: &'a CompiledPlan,
+    pub memory: usize,
+    /// What templates may name.
+    pub names: &'a Context,
+    /// The node.
+    pub node: &'a Node,
+    /// The plan that the job follows.
+    pub plan: &'a CompiledPlan,
     /// Questions of this run to reconcile tools.
-    pub(super) questions: u32,
-    pub(super) state: &'a JobState,
+    pub questions: u32,
+    /// The job, with all that is drafted.
+    pub state: &'a JobState,
     /// The time a step may take where neither node, tool nor agent says so.
-    pub(super) step_timeout: Span,
+    pub step_timeout: Span,
 }
 
 impl View<'_> {

@@ -1,0 +1,147 @@
+//! Production's facts in their short form.
+
+use aetheris_core::event::{
+    DoubtOutcome, Event, InvocationOutcome, RequeueReason, Source, StepResult, TimerId, WaitEnd,
+};
+use aetheris_core::id::{NodeId, PermitId, SignalId};
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
+use aetheris_runtime::draft::Fact as FullFact;
+use aetheris_store::{EffectRow, InboxWrite, LedgerWrite};
+
+use crate::config::wait_key;
+use crate::fact::{Answered, Fact, NOW, Outcome, Permit};
+use crate::laws::Sight;
+use crate::run::{Deciding, Stop};
+use crate::signal::Signal;
+use crate::state::{Change, Entry, Inbox, permit_of};
+
+impl Deciding<'_> {
+    /// A fact of production's in its short form, with all that is written because of it.
+    pub(crate) fn take(&mut self, fact: FullFact) -> Result<(), Stop> {
+        let FullFact { effect, event, inbox, ledger } = fact;
+        self.see(&event);
+        let short = self.short(&event).ok_or(Stop::Corrupt)?;
+        let mut entry = Entry::of(short);
+        if let Some(effect) = effect {
+            entry.effect = Some(named(effect.permit_id));
+            let (key, permit) = (effect.key, effect.permit);
+            self.effects.insert(key, EffectRow { at: NOW, key, permit, result: effect.result });
+        }
+        entry.ledger = match ledger {
+            Some(LedgerWrite::Permit(request)) => Some(Change::Ask(named(request.permit_id))),
+            Some(LedgerWrite::Settle(settle)) => {
+                if settle.trigger == LedgerTrigger::Commit
+                    && let Some(row) = self.ledger.get_mut(&settle.key).filter(|row| row.permit_id == settle.permit_id)
+                {
+                    row.status = LedgerStatus::Committed;
+                }
+                Some(Change::Settle(named(settle.permit_id), settle.trigger))
+            }
+            Some(LedgerWrite::Disprove(disproof)) => {
+                Some(Change::Settle(named(disproof.permit_id), LedgerTrigger::Disprove))
+            }
+            Some(LedgerWrite::See { .. }) | None => None,
+        };
+        entry.inbox = match inbox {
+            Some(InboxWrite::Consume(id)) => Some(Inbox::Consume(self.signal(id).ok_or(Stop::Corrupt)?)),
+            Some(InboxWrite::Receive { .. }) => return Err(Stop::Corrupt),
+            None => None,
+        };
+        self.draft.push(entry)
+    }
+
+    fn see(&self, event: &Event) {
+        let tally = &self.draft.search.tally;
+        if let Event::ToolInvocationFinished(told) = event
+            && told.source == Source::CaughtUp
+            && told.outcome == InvocationOutcome::Committed
+        {
+            tally.see(Sight::CaughtUp);
+        }
+        if let Event::NodeFinished(ended) = event
+            && ended.error.as_ref().is_some_and(|error| error.code == "budget_exceeded")
+        {
+            tally.see(Sight::BudgetUsedUp);
+        }
+        if let Event::WaitCompleted(_) = event {
+            tally.see(Sight::SignalConsumed);
+        }
+    }
+
+    fn signal(&self, id: SignalId) -> Option<Signal> {
+        self.run.view.kept.iter().copied().find(|kept| kept.name() == id)
+    }
+
+    fn place(&self, node: &NodeId) -> Option<u8> {
+        let place = self.draft.program.nodes.iter().position(|id| id == node)?;
+        u8::try_from(place).ok()
+    }
+
+    /// The permit that the events speak of.
+    fn current(&self, node: u8) -> Option<Permit> {
+        Some(permit_of(node, self.step(node)?.invocation.as_ref()?))
+    }
+
+    /// The short form of an event that a step can have; `None` of any other.
+    fn short(&self, event: &Event) -> Option<Fact> {
+        Some(match event {
+            Event::NodeStarted(e) => Fact::Started { node: self.place(&e.node)?, number: u8::try_from(e.number).ok()? },
+            Event::NodeFinished(e) if e.error.is_some() => Fact::StepFailed(self.place(&e.node)?),
+            Event::NodeFinished(e) => {
+                Fact::Finished { node: self.place(&e.node)?, tool: e.result == StepResult::SideEffectCommitted }
+            }
+            Event::NodeRetryScheduled(e) => Fact::Retry(self.place(&e.node)?),
+            Event::ToolInvocationStarted(e) => Fact::Called(named(e.permit_id)),
+            Event::ToolInvocationFinished(e) => {
+                let unused = self.run.known.is_some_and(|known| known.outcome == Outcome::Unused);
+                let outcome = match e.outcome {
+                    InvocationOutcome::Committed => Outcome::Done,
+                    InvocationOutcome::NotSent if unused => Outcome::Unused,
+                    InvocationOutcome::NotSent => Outcome::NotSent,
+                    InvocationOutcome::RefusedRetryable | InvocationOutcome::RefusedPermanent => Outcome::Refused,
+                    InvocationOutcome::InDoubt => Outcome::Unknown,
+                };
+                Fact::InvocationFinished { outcome, permit: self.current(self.place(&e.node)?)? }
+            }
+            Event::CommandCommitted(e) => Fact::Command(self.place(&e.node)?),
+            Event::StepInDoubt(e) => {
+                Fact::Doubt { permit: self.current(self.place(&e.node)?)?, policy: u8::try_from(e.policy).ok()? }
+            }
+            Event::InDoubtResolved(e) => {
+                let answer = match e.outcome {
+                    DoubtOutcome::Happened => Answered::Happened,
+                    DoubtOutcome::DidNotHappen => Answered::DidNotHappen,
+                    DoubtOutcome::Unresolved => Answered::Unresolved,
+                };
+                Fact::Answered { answer, permit: self.current(self.place(&e.node)?)? }
+            }
+            Event::JobWaiting(e) => {
+                let node = self.place(&e.node)?;
+                // The key that production renders is the one that signals name.
+                let fits = e.doubt || e.correlation_key.as_deref() == Some(wait_key(node).as_str());
+                fits.then_some(Fact::Waiting { doubt: e.doubt, node })?
+            }
+            Event::TimerSet(e) => match &e.timer {
+                TimerId::Wait(node) => Fact::TimerSet { doubt: false, node: self.place(node)? },
+                TimerId::Doubt(node) => Fact::TimerSet { doubt: true, node: self.place(node)? },
+                TimerId::Deadline => return None,
+            },
+            Event::SignalRefused(e) => Fact::SignalRefused(self.signal(e.signal)?),
+            Event::WaitCompleted(e) => {
+                let signal = match &e.by {
+                    WaitEnd::Signal { signal, .. } => Some(self.signal(*signal)?),
+                    WaitEnd::Time => None,
+                };
+                Fact::WaitEnded { node: self.place(&e.node)?, signal }
+            }
+            Event::JobRequeued(e) => Fact::Requeued { retry: e.reason == RequeueReason::Retry },
+            _ => return None,
+        })
+    }
+}
+
+/// The permit of a name that [`Permit::id`] has made.
+pub(crate) fn named(id: PermitId) -> Permit {
+    let byte = |shift: u32| u8::try_from((id.as_u128() >> shift) & 0xff).unwrap_or(u8::MAX);
+    Permit { by: byte(16), node: byte(8), number: byte(0) }
+}
