@@ -15,7 +15,9 @@ use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{BootMoment, Reading, Span};
 use aetheris_runtime::ToolOutcome;
-use aetheris_runtime::run::prepared::{Body, Clocks, Next, Permit as FullPermit, Prepared, Question, Role, Said};
+use aetheris_runtime::run::prepared::{
+    Body, Clocks, Next, Permit as FullPermit, Prepared, Question, Release, Role, Said,
+};
 use aetheris_runtime::run::step;
 use aetheris_runtime::run::view::View;
 use aetheris_store::{EffectRow, KeptSignal};
@@ -322,7 +324,7 @@ impl<'s> Deciding<'s> {
 
     /// Takes what was decided into the unit. Whether it is to be written now.
     fn follow(&mut self, node: u8, prepared: Prepared) -> Result<bool, Stop> {
-        let Prepared { facts, next, .. } = prepared;
+        let Prepared { facts, next } = prepared;
         let calls = matches!(&next, Next::Perform(Body::Call(_, Role::Permit(_))));
         if calls && !self.run.safe && !self.has(Mutation::LeaseNotChecked) {
             // What is known is written; nothing new starts.
@@ -334,13 +336,16 @@ impl<'s> Deciding<'s> {
         match next {
             Next::Go => Ok(false),
             Next::Record => Ok(true),
-            Next::Failed(_) if self.is_disproved(node) && self.has(Mutation::DisproofGivesACall) => Ok(false),
-            Next::Failed(failed) => {
+            Next::TryFailed(_) if self.is_disproved(node) && self.has(Mutation::DisproofGivesACall) => Ok(false),
+            Next::TryFailed(failed) => {
                 let later = self.ask(node, |view| step::after_failure(view, failed));
                 self.follow(node, later)
             }
             Next::Release(release) => {
-                let expected = release.expected.filter(|_| !self.overlooks(node));
+                let expected = match release {
+                    Release::Block { expected, .. } => expected.filter(|_| !self.overlooks(node)),
+                    Release::Requeue => None,
+                };
                 let count = expected.and_then(|expected| u8::try_from(expected.count).ok());
                 self.draft.unit.expected_signals = count.map(|count| (node, count));
                 self.draft.unit.release = true;

@@ -168,16 +168,9 @@ impl Draft {
     /// The step's call was refused, or did not leave; the step goes on.
     #[must_use]
     pub fn not_done(self, node: &str, outcome: InvocationOutcome) -> Self {
-        let trigger = match outcome {
-            InvocationOutcome::Committed => LedgerTrigger::Commit,
-            InvocationOutcome::RefusedRetryable => LedgerTrigger::RefuseRetryable,
-            InvocationOutcome::RefusedPermanent => LedgerTrigger::RefusePermanent,
-            InvocationOutcome::NotSent => LedgerTrigger::NotSent,
-            InvocationOutcome::InDoubt => LedgerTrigger::Doubt,
-        };
         let (permit, id) = (self.invocation(node).permit, NodeId::from(node));
         let finished = ToolInvocationFinished { error: None, node: id, outcome, permit, source: Source::Executed };
-        self.event(finished).settle(node, trigger)
+        self.event(finished).settle(node, outcome.settles())
     }
 
     /// The outcome of the step's call is unknown.

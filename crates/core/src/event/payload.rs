@@ -13,6 +13,7 @@ use crate::disproof::Grounds;
 use crate::hash::Hash;
 use crate::id::{IdempotencyKey, NodeId, PermitId, ToolName};
 use crate::json::Json;
+use crate::ledger::LedgerTrigger;
 use crate::plan::EffectClass;
 use crate::time::{Due, Span};
 
@@ -223,6 +224,20 @@ pub enum InvocationOutcome {
     NotSent,
     /// Unknown, and the tool is idempotent: it may be called again with the same key.
     InDoubt,
+}
+
+impl InvocationOutcome {
+    /// What the ledger learns of the permission with it.
+    #[must_use]
+    pub const fn settles(self) -> LedgerTrigger {
+        match self {
+            Self::Committed => LedgerTrigger::Commit,
+            Self::RefusedRetryable => LedgerTrigger::RefuseRetryable,
+            Self::RefusedPermanent => LedgerTrigger::RefusePermanent,
+            Self::NotSent => LedgerTrigger::NotSent,
+            Self::InDoubt => LedgerTrigger::Doubt,
+        }
+    }
 }
 
 /// The outcome of a permission is known.

@@ -1,5 +1,5 @@
-//! Bodies: what a step has done outside of its job. Here are their timeouts, what of them may be dropped when the run is
-//! interrupted, and their crash points. A body knows no run.
+//! Bodies: what a step has done outside of its job. Here is what they need before they begin, their timeouts, what of them
+//! may be dropped when the run is interrupted, and their crash points. A body knows nothing of the run's draft.
 
 use std::time::Duration;
 
@@ -15,29 +15,52 @@ use crate::Runtime;
 use crate::passing::pass;
 use crate::ports::{MODEL_TIMED_OUT, ModelError, ModelRequest, ToolCall, ToolOutcome};
 
-/// What of a job has to be written before a body may begin.
-pub(super) enum Before {
-    /// Nothing: it can be noticed by nobody.
+/// What a body needs before it begins.
+pub(super) struct Needs {
+    pub(super) lease: LeaseNeed,
+    pub(super) written: Written,
+}
+
+/// When the lease has to be safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeaseNeed {
+    /// Nothing leaves: it need not be.
+    Never,
+    /// Right before the body.
+    Before,
+    /// Before its permission is asked for, too: none is asked for that could not be used.
+    BeforeAndAfter,
+}
+
+/// What of the job has to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// Nothing.
     Nothing,
+    /// All that is drafted is on its way, and written where it has an answer from outside in it.
+    Sent,
+    /// All results that are drafted. The start of the step itself may wait.
+    Results,
     /// All that is drafted.
-    Durable(Purpose),
-    /// What a pure tool needs ([`super::Run::write_before`]).
-    Pure,
+    All(Purpose),
 }
 
 impl Body {
-    pub(super) fn before(&self) -> Before {
-        match self {
-            Self::Judge(..) => Before::Nothing,
+    pub(super) fn needs(&self) -> Needs {
+        let (written, lease) = match self {
+            Self::Judge(..) => (Written::Nothing, LeaseNeed::Never),
+            Self::Rest(_) => (Written::All(Purpose::Record), LeaseNeed::Never),
             // A model takes seconds: the start is written even where it comes first, so that people see it.
-            Self::Ask(..) | Self::Rest(_) => Before::Durable(Purpose::Record),
-            Self::Call(_, Role::Pure) => Before::Pure,
-            Self::Call(_, Role::Permit(_)) => Before::Durable(Purpose::Permit),
-            Self::Call(_, Role::Reconcile(_)) => Before::Durable(Purpose::Doubt),
-        }
+            Self::Ask(..) => (Written::All(Purpose::Record), LeaseNeed::Before),
+            Self::Call(call, Role::Pure) if call.tool.kind.leaves_process() => (Written::Results, LeaseNeed::Before),
+            Self::Call(_, Role::Pure) => (Written::Sent, LeaseNeed::Before),
+            Self::Call(_, Role::Permit(_)) => (Written::All(Purpose::Permit), LeaseNeed::BeforeAndAfter),
+            Self::Call(_, Role::Reconcile(_)) => (Written::All(Purpose::Doubt), LeaseNeed::Before),
+        };
+        Needs { lease, written }
     }
 
-    /// Whether it can be noticed outside the process.
+    /// Whether somebody outside the process can observe it.
     pub(super) fn leaves_process(&self) -> bool {
         match self {
             Self::Judge(..) | Self::Rest(_) => false,

@@ -2,9 +2,7 @@
 //! (SPEC §5). Nothing here ever calls the tool again without an answer that it has not happened.
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
-use aetheris_core::event::{
-    DoubtOutcome, Event, Failure, InDoubtResolved, JobWaiting, Resolver, StepInDoubt, StepResult, TimerId, TimerSet,
-};
+use aetheris_core::event::{DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, TimerId, TimerSet};
 use aetheris_core::id::{IdempotencyKey, NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, PermitNumber};
@@ -13,14 +11,16 @@ use aetheris_core::state::{Doubt, Invocation};
 use aetheris_core::time::{Reading, Span};
 use aetheris_store::{LedgerWrite, NewEffect};
 
-use super::permit::{resolved, settle};
+use super::facts::{self, settle};
 use super::prepared::{Body, Clocks, Next, Prepared, Question, Release, Role, TryFailed};
-use super::step;
 use super::view::View;
 use crate::draft::Fact;
 use crate::in_flight::IN_FLIGHT_LOOK;
-use crate::ops::{Known, is_open_doubt, known_outcome, not_happened};
+use crate::ops::{is_open_doubt, not_happened};
 use crate::ports::ToolOutcome;
+
+/// Why a call is in doubt whose run is gone.
+pub(super) const CRASHED: &str = "the run that called the tool ended before it could record the outcome";
 
 /// What a reconcile tool said.
 enum Reconciled {
@@ -36,22 +36,9 @@ enum Reconciled {
 /// The history contradicts itself.
 pub(super) fn enter(view: &View<'_>, reason: &str) -> Result<Prepared, Failure> {
     let invocation = view.called()?;
-    let event = in_doubt(view, invocation, 0, reason);
+    let event = facts::in_doubt(view, invocation, 0, reason);
     aetheris_fault::crash_point!("run.doubt.entered");
-    Ok(Prepared::of([unknown(view, invocation, event)]))
-}
-
-fn in_doubt(view: &View<'_>, invocation: &Invocation, policy: u32, reason: &str) -> StepInDoubt {
-    let reason = Failure::new("", reason).message;
-    StepInDoubt { node: view.node.id.clone(), permit: invocation.permit, policy, reason }
-}
-
-/// A fact that says that a call's outcome is unknown, in the ledger as well unless that knows.
-pub(super) fn unknown(view: &View<'_>, invocation: &Invocation, event: impl Into<Event>) -> Fact {
-    match known_outcome(view.ledger, invocation) {
-        Known::Doubt => Fact::of(event),
-        Known::Nothing | Known::Outcome => Fact::with_ledger(event, settle(invocation, LedgerTrigger::Doubt)),
-    }
+    Ok(Prepared::of([facts::unknown(view, invocation, event)]))
 }
 
 /// Tries the policy where the doubt stands.
@@ -84,17 +71,17 @@ fn doubt_of<'v>(view: &'v View<'_>) -> Result<&'v Doubt, Failure> {
 }
 
 fn next_policy(view: &View<'_>, invocation: &Invocation, doubt: &Doubt, reason: &str) -> Prepared {
-    Prepared::of([Fact::of(in_doubt(view, invocation, doubt.policy + 1, reason))])
+    Prepared::of([Fact::of(facts::in_doubt(view, invocation, doubt.policy + 1, reason))])
 }
 
 /// The list is at its end: the step fails, the call stays on record as unresolved.
 fn give_up(view: &View<'_>, invocation: &Invocation, doubt: &Doubt) -> Prepared {
     aetheris_fault::sometimes!(DoubtGivenUp);
-    let event = resolved(view, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
+    let event = facts::resolved(view, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
     let unresolved = Fact::with_ledger(event, settle(invocation, LedgerTrigger::GiveUp));
     let message = format!("it is not known whether the call of `{}` happened: {}", invocation.tool, doubt.reason);
     let failure = Failure::new("in_doubt_unresolved", message);
-    Prepared::of([unresolved]).then(step::fail(view, failure, StepResult::PermanentFailure, None))
+    Prepared::of([unresolved]).then(facts::fail(view, failure))
 }
 
 fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span>) -> Prepared {
@@ -116,7 +103,7 @@ fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span
         let timer = TimerId::Doubt(node.clone());
         blocked = blocked.and(Fact::of(TimerSet { after_us: span.micros(), timer }));
     }
-    blocked.next(Next::Release(Release::blocked()))
+    blocked.next(Next::Release(Release::Block { expected: None, see: None }))
 }
 
 /// Asks a pure tool. "Happened" is believed at once, and "did not happen" of one that refuses the permit from then
@@ -201,10 +188,10 @@ fn looked(view: &View<'_>, whom: &Reconcile, clocks: Clocks, (invocation, doubt)
         aetheris_fault::sometimes!(DisproofTooEarly);
         let left = disproof::left(row, lifetime, settled, Reading { at: view.state.last_at, boot: answered });
         let mut later = ask_later(view, &whom.tool, if flying { left.max(IN_FLIGHT_LOOK) } else { left });
-        if let Next::Release(release) = &mut later.next
+        if let Next::Release(Release::Block { see, .. }) = &mut later.next
             && disproof::is_unseen(row, answered)
         {
-            release.settle = Some(LedgerWrite::See { key: invocation.key, permit_id });
+            *see = Some(LedgerWrite::See { key: invocation.key, permit_id });
         }
         return later;
     }
@@ -215,7 +202,8 @@ fn ask_later(view: &View<'_>, name: &ToolName, left: Span) -> Prepared {
     if left == Span::ZERO {
         return Prepared::default();
     }
-    let reason = format!("`{name}` says that it did not happen; it is asked again when the call can no longer arrive");
+    let reason =
+        format!("`{name}` reports that it did not happen; it is asked again once the call can no longer arrive");
     block(view, WaitType::Timer, reason, Some(left))
 }
 
@@ -228,7 +216,7 @@ fn disprove(
     let event = InDoubtResolved {
         grounds: Some(grounds),
         settle_us: grounds.needs_time().then_some(settle.micros()),
-        ..resolved(view, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen)
+        ..facts::resolved(view, invocation, Resolver::Reconcile, DoubtOutcome::DidNotHappen)
     };
     let (key, permit_id, lifetime) = (invocation.key, invocation.permit_id, invocation.lifetime);
     let disproof = Disproof { asked: Some(asked), grounds, key, lifetime, permit_id, settle };
@@ -242,7 +230,7 @@ fn disprove(
 /// "Did not happen" ends the try: whether another follows is the retry policy's to say, in the same unit.
 fn end_disproved_try(invocation: &Invocation, why: &str) -> Prepared {
     let error = not_happened(&invocation.tool, why);
-    Prepared::default().next(Next::Failed(TryFailed::new(error, None, true)))
+    Prepared::default().next(Next::TryFailed(TryFailed::new(error, None, true)))
 }
 
 /// Ends the try of a history whose build did not end it with the answer.
@@ -256,7 +244,7 @@ pub(super) fn end_answered_try(view: &View<'_>) -> Result<Prepared, Failure> {
 fn happened(view: &View<'_>, invocation: &Invocation, result: Json) -> Prepared {
     let (key, permit, permit_id) = (invocation.key, invocation.permit, invocation.permit_id);
     let effect = NewEffect { key, permit, permit_id, result };
-    let event = resolved(view, invocation, Resolver::Reconcile, DoubtOutcome::Happened);
+    let event = facts::resolved(view, invocation, Resolver::Reconcile, DoubtOutcome::Happened);
     Prepared::of([Fact::with_effect(event, effect, settle(invocation, LedgerTrigger::Commit))])
 }
 

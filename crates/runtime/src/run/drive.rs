@@ -8,9 +8,10 @@ use aetheris_core::plan::Node;
 use aetheris_core::schedule::{self, Next as Due};
 use aetheris_store::Purpose;
 
-use super::prepared::{Body, Next, Prepared, Release, Role};
+use super::body::LeaseNeed;
+use super::prepared::{Next, Prepared, Release};
 use super::view::View;
-use super::{Run, RunEnd, Stop, step};
+use super::{Run, RunEnd, Stop, facts, step};
 use crate::draft::Rebased;
 use crate::error::OpError;
 
@@ -24,15 +25,15 @@ impl<'r> Run<'r> {
             if let Some(end) = self.check_interrupts().await? {
                 return Ok(end);
             }
-            let mut place = self.place;
-            let due = schedule::next(self.draft.state(), &plan, &mut place);
-            self.place = place;
+            let mut cursor = self.cursor;
+            let due = schedule::next(self.draft.state(), &plan, &mut cursor);
+            self.cursor = cursor;
             let ended = match due {
                 Due::Done => self.complete().await?,
                 Due::Failed(node) => self.fail(node).await?,
                 Due::Skip(node, reason) => {
-                    let skipped = step::skip(&self.view(node), reason);
-                    self.take(skipped.facts, skipped.owed)?;
+                    let skipped = facts::skip(&self.view(node), reason);
+                    self.take(skipped.facts)?;
                     None
                 }
                 Due::Node(node) => self.step(node).await?,
@@ -57,19 +58,20 @@ impl<'r> Run<'r> {
         let mut prepared = step::prepare(&self.view(node)).map_err(Stop::Fault)?;
         self.accepted_from = None;
         loop {
-            let Prepared { facts, next, owed } = prepared;
-            if matches!(&next, Next::Perform(Body::Call(_, Role::Permit(_)))) {
-                // No permission is asked for that could not be used.
+            let Prepared { facts, next } = prepared;
+            if let Next::Perform(body) = &next
+                && body.needs().lease == LeaseNeed::BeforeAndAfter
+            {
                 self.require_safe_lease().await?;
             }
-            self.take(facts, owed)?;
+            self.take(facts)?;
             prepared = match next {
                 Next::Go => return Ok(None),
                 Next::Record => {
                     self.flush(Purpose::Record).await?;
                     return Ok(None);
                 }
-                Next::Failed(failed) => step::after_failure(&self.view(node), failed),
+                Next::TryFailed(failed) => step::after_failure(&self.view(node), failed),
                 Next::Release(release) => return self.release(release).await,
                 Next::Perform(body) => match self.perform(node, body).await? {
                     Some(said) => step::conclude(&self.view(node), said).map_err(Stop::Fault)?,
@@ -99,25 +101,28 @@ impl<'r> Run<'r> {
 
     /// Gives the job away with all that is drafted. `None` when the newer state does not allow it.
     async fn release(&mut self, release: Release) -> Result<Option<RunEnd>, Stop> {
-        let Release { end, expected, purpose, settle } = release;
-        self.draft.expect_signals(expected);
-        if let Some(settle) = settle {
-            self.draft.also_settle(settle);
-        }
+        let (purpose, end) = match release {
+            Release::Block { expected, see } => {
+                self.draft.expect_signals(expected);
+                if let Some(see) = see {
+                    self.draft.also_settle(see);
+                }
+                (Purpose::Block, RunEnd::Blocked)
+            }
+            Release::Requeue => (Purpose::Requeue, RunEnd::Requeued),
+        };
         if end != RunEnd::Blocked || !aetheris_fault::planted!("lease-kept-while-waiting") {
             self.draft.release();
         }
-        match self.flush(purpose).await? {
-            Rebased::Whole => {
-                match end {
-                    RunEnd::Blocked => self.note_block(),
-                    RunEnd::Requeued => aetheris_fault::sometimes!(RetryReleased),
-                    RunEnd::Finished(_) | RunEnd::Paused | RunEnd::Lost => {}
-                }
-                Ok(Some(end))
-            }
-            Rebased::Cut => Ok(None),
+        if self.flush(purpose).await? == Rebased::Cut {
+            return Ok(None);
         }
+        if end == RunEnd::Blocked {
+            self.note_block();
+        } else {
+            aetheris_fault::sometimes!(RetryReleased);
+        }
+        Ok(Some(end))
     }
 
     /// One line per job that begins to wait: where and for what, without the words of the wait.

@@ -1,7 +1,7 @@
 //! What a run keeps beside its draft: names for templates, effects, the memory that they take, and outcomes that are owed.
 
-use aetheris_core::event::Event;
-use aetheris_core::id::NodeId;
+use aetheris_core::event::{Event, InvocationOutcome, Source};
+use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
@@ -12,16 +12,18 @@ use super::write::{STORE_RETRY, is_permanent};
 use super::{Run, Stop};
 use crate::draft::Fact;
 use crate::error::OpError;
-use crate::ops::Deposit;
+use crate::ops::{Deposit, DepositOutcome};
 use crate::{memory, names};
 
 impl Run<'_> {
     /// Drafts facts, with what the run keeps beside them for the decisions that follow.
-    pub(super) fn take(&mut self, facts: Vec<Fact>, owed: Option<Deposit>) -> Result<(), Stop> {
-        self.answered |= owed.is_some();
-        self.owed.extend(owed);
+    pub(super) fn take(&mut self, facts: Vec<Fact>) -> Result<(), Stop> {
         for fact in facts {
             self.note(&fact.event);
+            if let Some(deposit) = owed_by(self.state().id, &fact) {
+                self.answered = true;
+                self.owed.push(deposit);
+            }
             if let Some(effect) = &fact.effect {
                 self.effects.insert(effect.key, unwritten(effect));
             }
@@ -79,7 +81,7 @@ impl Run<'_> {
         }
         self.names = names::of(self.draft.state(), &self.effects);
         self.memory = memory::of_run(self.draft.state(), &self.kept, &self.names);
-        self.place = 0;
+        self.cursor = 0;
     }
 
     /// Makes a node's output known to templates.
@@ -113,6 +115,22 @@ impl Run<'_> {
         }
         deposited
     }
+}
+
+/// What is owed with a fact: an outcome that this run has just learned. It is deposited if the lease is lost before it is
+/// written.
+pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
+    let Event::ToolInvocationFinished(ended) = &fact.event else { return None };
+    let Some(LedgerWrite::Settle(settle)) = &fact.ledger else { return None };
+    if ended.source != Source::Executed || ended.outcome == InvocationOutcome::InDoubt {
+        return None;
+    }
+    let outcome = match &fact.effect {
+        Some(effect) => DepositOutcome::Done(effect.result.clone()),
+        None => DepositOutcome::Settled(settle.trigger),
+    };
+    let (key, permit_id) = (settle.key, settle.permit_id);
+    Some(Deposit { job, key, node: ended.node.clone(), outcome, permit: ended.permit, permit_id })
 }
 
 /// The node that has ended with a fact.

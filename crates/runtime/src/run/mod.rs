@@ -5,10 +5,11 @@
 //!               └──────────────────────────────────────────────────┘ until done, blocked, given back or lost
 //! ```
 //!
-//! **Decisions are values.** What is next of a step, and what the end of a body means, are pure functions over a [`view::View`]
-//! of what is recorded ([`step`], and a file for each of [`kind`], [`permit`], [`doubt`]). They give facts and what is next
-//! ([`prepared`]). The driver alone ([`drive`]) holds the draft and the lease: it drafts the facts, writes them as early as
-//! a body needs, has the body performed ([`body`]) and asks what its end means.
+//! **Decisions are values.** What is next of a step, and what the end of a body means, are pure functions over a
+//! [`view::View`] of what is recorded: [`step`], a file for each of [`kind`], [`permit`] and [`doubt`], with [`facts`] and
+//! [`budget`] below them. They return facts and what is next ([`prepared`]). The driver alone holds the draft and the lease
+//! ([`drive`]): it drafts the facts and keeps what follows from them ([`keep`]), writes them as early as a body needs
+//! ([`start`]), has the body performed ([`body`]) and asks what its end means.
 //!
 //! **Commits.** Facts gather in a [`Draft`] and are written before anything leaves the process and before the run
 //! ends. A plain step's start and result go together, and the start of the next step rides along: a
@@ -23,9 +24,11 @@
 //! its own timeout, and its outcome is committed if the fence still holds, else deposited (SPEC §4).
 
 mod body;
+mod budget;
 mod doubt;
 mod drive;
 mod end;
+mod facts;
 mod keep;
 mod kind;
 mod lease;
@@ -111,21 +114,27 @@ struct Run<'r> {
     accepted_from: Option<Timestamp>,
     /// Whether the answer of something outside the process is drafted and not written yet.
     answered: bool,
+    /// The job's state with the facts that are not written yet.
     draft: Draft,
     /// Writes that failed since the worker is to stop.
     draining_writes: u32,
+    /// Effects that are recorded or drafted, by key.
     effects: BTreeMap<IdempotencyKey, EffectRow>,
+    /// Signals that are kept for waits, as they were loaded.
     kept: Vec<KeptSignal>,
     lease: &'r Lease,
+    /// The ledger's rows as they were loaded, and which of them this run has committed.
     ledger: Ledger,
     /// How often the ledger has refused in this run.
     ledger_refusals: u32,
     /// What the values that the job keeps take.
     memory: usize,
+    /// What templates may name.
     names: Context,
     /// Outcomes that are known and not written yet; deposited if the lease is lost.
     owed: Vec<Deposit>,
-    place: usize,
+    /// Where in the plan's order the first node is that has not ended.
+    cursor: usize,
     plan: Arc<CompiledPlan>,
     /// Questions of this run to reconcile tools.
     questions: u32,
@@ -211,7 +220,7 @@ impl<'r> Run<'r> {
             memory,
             names,
             owed: Vec::new(),
-            place: 0,
+            cursor: 0,
             plan,
             questions: 0,
             rt,

@@ -16,7 +16,6 @@ use aetheris_core::hash::Hash;
 use aetheris_store::{Committed, Purpose, Refusal, Store, UnitOfWork};
 use futures_util::future::{BoxFuture, poll_immediate};
 
-use super::prepared::Body;
 use super::write::WriteFailed;
 use super::{Run, Stop};
 use crate::draft::{self, Rebased, WriteError};
@@ -44,20 +43,8 @@ impl<'r> Sent<'r> {
 }
 
 impl Run<'_> {
-    /// Writes what has to be durable before a pure tool is called. Nobody outside notices a function of this process, so
-    /// before one the unit is sent and not awaited; but for an answer from outside, which a function that takes the process
-    /// down would lose: a known outcome would be a doubt, and a model asked and paid again.
-    pub(super) async fn write_before_pure(&mut self, body: &Body) -> Result<Rebased, Stop> {
-        if !self.draft.has_results() {
-            return Ok(Rebased::Whole);
-        }
-        let leaves = body.leaves_process() && !aetheris_fault::planted!("pure-call-before-durable");
-        let answered = self.answered && !aetheris_fault::planted!("answer-left-unwritten");
-        if leaves || answered { self.flush(Purpose::Record).await } else { self.send().await }
-    }
-
     /// Sends all that is drafted, unless a unit is still on its way.
-    async fn send(&mut self) -> Result<Rebased, Stop> {
+    pub(super) async fn send(&mut self) -> Result<Rebased, Stop> {
         if self.look_for_sent().await? == Rebased::Cut {
             return Ok(Rebased::Cut);
         }

@@ -2,23 +2,21 @@
 //! the call leaves.
 
 use aetheris_core::event::{
-    CommandCommitted, DoubtOutcome, Failure, InDoubtResolved, InvocationOutcome, NodeFinished, Resolver, Source,
-    StepResult, ToolInvocationFinished, ToolInvocationStarted,
+    CommandCommitted, DoubtOutcome, Failure, InvocationOutcome, Resolver, Source, StepResult, ToolInvocationStarted,
 };
 use aetheris_core::id::{IdempotencyKey, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitNumber, PermitRequest, Settle};
 use aetheris_core::plan::{EffectClass, Tool};
-use aetheris_core::retry::OnTimeout;
-use aetheris_core::state::{Invocation, InvocationPhase};
+use aetheris_core::state::InvocationPhase;
 use aetheris_core::step::StepStatus;
 use aetheris_store::{LedgerWrite, NewEffect};
 
+use super::kind::tool;
 use super::prepared::{Body, Next, Permit, Prepared, Role, TryFailed};
 use super::view::View;
-use super::{doubt, kind, step};
+use super::{doubt, facts};
 use crate::draft::Fact;
-use crate::ops::{Deposit, DepositOutcome};
 use crate::ports::{ToolCall, ToolOutcome};
 
 /// Asks for the next permission. The input is rendered with the first one, and is the same under every other.
@@ -31,7 +29,7 @@ pub(super) fn ask(view: &View<'_>, name: &ToolName, template: &Json) -> Result<P
         Some(invocation) => invocation.input.clone(),
         None => match view.value(template) {
             Ok(input) => input,
-            Err(error) => return Ok(step::fail_template(view, "its input", &error)),
+            Err(error) => return Ok(facts::fail_template(view, "its input", &error)),
         },
     };
     let number = previous.map_or(1, |invocation| invocation.permit.saturating_add(1));
@@ -39,7 +37,7 @@ pub(super) fn ask(view: &View<'_>, name: &ToolName, template: &Json) -> Result<P
     let (permit, asked) = permission(view, name, &call.tool, &call.input, number);
     let travels = PermitNumber { generation: view.fence.generation, number };
     let call = ToolCall { permit: Some(travels), ..call };
-    Ok(view.start().and(asked).perform(Body::Call(Box::new(call), Role::Permit(permit))))
+    Ok(facts::start(view).and(asked).perform(Body::Call(Box::new(call), Role::Permit(permit))))
 }
 
 fn permission(view: &View<'_>, name: &ToolName, tool: &Tool, input: &Json, number: u32) -> (Permit, Fact) {
@@ -74,39 +72,24 @@ fn permission(view: &View<'_>, name: &ToolName, tool: &Tool, input: &Json, numbe
     (permit, Fact::with_ledger(event, LedgerWrite::Permit(request)))
 }
 
-/// Calls an idempotent tool again whose outcome is unknown, if the budget allows one more call; else the call is given up.
+/// An idempotent tool is not called again whose outcome is unknown, as the budget allows no further call: it is given up.
 ///
 /// # Errors
-/// As [`ask`].
-pub(super) fn call_again(view: &View<'_>) -> Result<Prepared, Failure> {
-    let (Some(exceeded), Some(invocation)) = (step::over_budget(view), view.invocation()) else {
-        return kind::prepare(view);
-    };
+/// The history contradicts itself.
+pub(super) fn abandon(view: &View<'_>, exceeded: &Failure) -> Result<Prepared, Failure> {
+    let invocation = view.called()?;
     let why = format!("{}, and what became of the last one is unknown", exceeded.message);
-    let exceeded = Failure::new(&exceeded.code, why);
-    let event = ToolInvocationFinished {
-        error: Some(Failure::new(
-            "outcome_unknown",
-            "the run that called the tool ended before it could record the outcome",
-        )),
-        node: view.node.id.clone(),
-        outcome: InvocationOutcome::InDoubt,
-        permit: invocation.permit,
-        source: Source::CaughtUp,
-    };
-    let given_up = settle(invocation, LedgerTrigger::GiveUp);
-    let unknown = Prepared::of([doubt::unknown(view, invocation, event)]);
-    Ok(unknown.then(step::fail(view, exceeded, StepResult::PermanentFailure, Some(given_up))))
+    let error = Failure::new("outcome_unknown", doubt::CRASHED);
+    let ended = facts::call_ended(view, invocation.permit, InvocationOutcome::InDoubt, Source::CaughtUp, Some(error));
+    let failed = TryFailed::new(Failure::new(&exceeded.code, why), None, false);
+    Ok(Prepared::of([facts::unknown(view, invocation, ended)]).next(Next::TryFailed(failed)))
 }
 
 /// Nothing was sent, for a reason of this process: the lease, or the permission's own time, ran short while the
 /// permission was written, or no file was left for a connection. That is no failure of the step. The permit is
 /// recorded as unused, and the next one follows within the same try.
-pub(super) fn give_up(view: &View<'_>, permit: &Permit, error: Failure) -> Prepared {
-    let trigger = LedgerTrigger::NotSent;
-    let owed = Some(owe(view, permit, DepositOutcome::Settled(trigger)));
-    let event = finished(view, permit.number, InvocationOutcome::NotSent, Source::Executed, Some(error));
-    Prepared { owed, ..Prepared::of([Fact::with_ledger(event, permit.settle(trigger))]) }
+pub(super) fn discard_unused(view: &View<'_>, permit: &Permit, why: Failure) -> Prepared {
+    Prepared::of([failure(view, permit, InvocationOutcome::NotSent, why)])
 }
 
 /// What is known after a call; it is durable before any other body of the job runs.
@@ -114,103 +97,42 @@ pub(super) fn give_up(view: &View<'_>, permit: &Permit, error: Failure) -> Prepa
 /// # Errors
 /// The history contradicts itself.
 pub(super) fn conclude(view: &View<'_>, permit: &Permit, outcome: ToolOutcome) -> Result<Prepared, Failure> {
-    let (told, trigger, failed) = match outcome {
-        ToolOutcome::Done(result) => match Json::checked(result.value().clone()) {
-            Ok(result) => return Ok(effect(view, permit, result)),
-            // It acted, and what it said cannot be kept: only a person can say what the result is.
-            Err(error) => {
-                let failure = Failure::new("result_refused", format!("the tool's result cannot be recorded: {error}"));
-                (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, TryFailed::new(failure, None, false))
-            }
-        },
-        ToolOutcome::NotSent { error, permanent } => {
-            (InvocationOutcome::NotSent, LedgerTrigger::NotSent, TryFailed::new(error, None, !permanent))
+    let (told, failed) = match tool::outcome_of(view, outcome) {
+        Ok(result) => return Ok(effect(view, permit, result)),
+        Err((InvocationOutcome::InDoubt, failed)) if aetheris_fault::planted!("retry-any-error") => {
+            (InvocationOutcome::NotSent, TryFailed { retryable: true, ..failed })
         }
-        ToolOutcome::RefusedRetryable { error, retry_after } => (
-            InvocationOutcome::RefusedRetryable,
-            LedgerTrigger::RefuseRetryable,
-            TryFailed::new(error, retry_after, true),
-        ),
-        ToolOutcome::RefusedPermanent(error) => {
-            (InvocationOutcome::RefusedPermanent, LedgerTrigger::RefusePermanent, TryFailed::new(error, None, false))
-        }
-        ToolOutcome::Unknown { error, .. } if aetheris_fault::planted!("retry-any-error") => {
-            (InvocationOutcome::NotSent, LedgerTrigger::NotSent, TryFailed::new(error, None, true))
-        }
-        ToolOutcome::Unknown { error, retry_after, timeout } => {
-            let retryable = !(timeout && view.retry().on_timeout == OnTimeout::Fail);
-            (InvocationOutcome::InDoubt, LedgerTrigger::Doubt, TryFailed::new(error, retry_after, retryable))
-        }
+        Err(ended) => ended,
     };
     let unknown = told == InvocationOutcome::InDoubt;
     if unknown && permit.class == EffectClass::AtMostOnce && !aetheris_fault::planted!("timeout-is-a-failure") {
         return doubt::enter(view, &failed.error.message);
     }
-    Ok(failure(view, permit, (told, trigger), failed))
+    aetheris_fault::crash_point!("run.tool.refused");
+    let ended = failure(view, permit, told, failed.error.clone());
+    Ok(Prepared::of([ended]).next(Next::TryFailed(failed)))
 }
 
-fn failure(
-    view: &View<'_>,
-    permit: &Permit,
-    (told, trigger): (InvocationOutcome, LedgerTrigger),
-    mut failed: TryFailed,
-) -> Prepared {
-    let event = finished(view, permit.number, told, Source::Executed, Some(failed.error.clone()));
-    let owed = if told == InvocationOutcome::InDoubt {
-        failed.on_exhaustion = Some(permit.settle(LedgerTrigger::GiveUp));
-        None
-    } else {
-        Some(owe(view, permit, DepositOutcome::Settled(trigger)))
-    };
-    aetheris_fault::crash_point!("run.tool.refused");
-    let facts = Prepared::of([Fact::with_ledger(event, permit.settle(trigger))]);
-    Prepared { owed, ..facts.next(Next::Failed(failed)) }
+fn failure(view: &View<'_>, permit: &Permit, told: InvocationOutcome, error: Failure) -> Fact {
+    let ended = facts::call_ended(view, permit.number, told, Source::Executed, Some(error));
+    Fact::with_ledger(ended, permit.settle(told.settles()))
 }
 
 /// The facts of a known effect. They ride with the next commit of this run, which is durable before any
 /// other body; if the lease is lost first, the effect is deposited.
 fn effect(view: &View<'_>, permit: &Permit, result: Json) -> Prepared {
-    let effect = NewEffect { key: permit.key, permit: permit.number, permit_id: permit.id, result: result.clone() };
-    let owed = Some(owe(view, permit, DepositOutcome::Done(result.clone())));
-    let finished = finished(view, permit.number, InvocationOutcome::Committed, Source::Executed, None);
+    let ended = facts::call_ended(view, permit.number, InvocationOutcome::Committed, Source::Executed, None);
     aetheris_fault::crash_point!("run.tool.owed");
-    let [committed, ended] = command_committed(view, &result);
-    let first = Fact::with_effect(finished, effect, permit.settle(LedgerTrigger::Commit));
-    Prepared { owed, ..Prepared::of([first, committed, ended]) }
-}
-
-fn owe(view: &View<'_>, permit: &Permit, outcome: DepositOutcome) -> Deposit {
-    Deposit {
-        job: view.state.id,
-        key: permit.key,
-        node: view.node.id.clone(),
-        outcome,
-        permit: permit.number,
-        permit_id: permit.id,
-    }
-}
-
-fn finished(
-    view: &View<'_>,
-    permit: u32,
-    outcome: InvocationOutcome,
-    source: Source,
-    error: Option<Failure>,
-) -> ToolInvocationFinished {
-    ToolInvocationFinished { error, node: view.node.id.clone(), outcome, permit, source }
+    let [committed, finished] = command_committed(view, &result);
+    let effect = NewEffect { key: permit.key, permit: permit.number, permit_id: permit.id, result };
+    let first = Fact::with_effect(ended, effect, permit.settle(LedgerTrigger::Commit));
+    Prepared::of([first, committed, finished])
 }
 
 fn command_committed(view: &View<'_>, result: &Json) -> [Fact; 2] {
-    let node = &view.node.id;
-    let ended = NodeFinished {
-        error: None,
-        model: None,
-        node: node.clone(),
-        output: None,
-        result: StepResult::SideEffectCommitted,
-        took_us: None,
-    };
-    [Fact::of(CommandCommitted { node: node.clone(), result_hash: result.hash() }), Fact::of(ended)]
+    let (node, result_hash) = (view.node.id.clone(), result.hash());
+    let committed = Fact::of(CommandCommitted { node, result_hash });
+    [committed, facts::ended(view, StepResult::SideEffectCommitted, None)]
 }
 
 /// The missing events, from the recorded effect. Nothing is run.
@@ -228,11 +150,11 @@ pub(super) fn catch_up(view: &View<'_>) -> Result<Prepared, Failure> {
         step.status != StepStatus::InDoubt && invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
     let mut caught_up = Prepared::default();
     if step.status == StepStatus::InDoubt || disproved {
-        let resolved = resolved(view, invocation, Resolver::LateDeposit, DoubtOutcome::Happened);
+        let resolved = facts::resolved(view, invocation, Resolver::LateDeposit, DoubtOutcome::Happened);
         caught_up = caught_up.and(Fact::of(resolved));
         source = Source::CaughtUp;
     }
-    let finished = finished(view, invocation.permit, InvocationOutcome::Committed, source, None);
+    let finished = facts::call_ended(view, invocation.permit, InvocationOutcome::Committed, source, None);
     let open = view.ledger.get(&key).filter(|row| row.status != LedgerStatus::Committed);
     caught_up = caught_up.and(match open {
         Some(row) => {
@@ -260,8 +182,8 @@ pub(super) fn catch_up_outcome(view: &View<'_>, outcome: InvocationOutcome) -> R
             aetheris_fault::unreachable!("node `{}`: {outcome:?} is not caught up from the ledger alone", view.node.id)
         }
     };
-    let event = finished(view, invocation.permit, outcome, Source::CaughtUp, Some(error.clone()));
-    Ok(Prepared::of([Fact::of(event)]).next(Next::Failed(TryFailed::new(error, None, retryable))))
+    let event = facts::call_ended(view, invocation.permit, outcome, Source::CaughtUp, Some(error.clone()));
+    Ok(Prepared::of([Fact::of(event)]).next(Next::TryFailed(TryFailed::new(error, None, retryable))))
 }
 
 /// What the promise about effects stands on, looked at once more before the call leaves: its permission
@@ -295,28 +217,5 @@ pub(super) fn examine(view: &View<'_>, permit: &Permit, call: &ToolCall, written
 impl Permit {
     fn settle(&self, trigger: LedgerTrigger) -> LedgerWrite {
         LedgerWrite::Settle(Settle { key: self.key, permit_id: self.id, trigger })
-    }
-}
-
-pub(super) fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
-    LedgerWrite::Settle(Settle { key: invocation.key, permit_id: invocation.permit_id, trigger })
-}
-
-pub(super) fn resolved(
-    view: &View<'_>,
-    invocation: &Invocation,
-    by: Resolver,
-    outcome: DoubtOutcome,
-) -> InDoubtResolved {
-    InDoubtResolved {
-        by,
-        grounds: None,
-        node: view.node.id.clone(),
-        note: None,
-        outcome,
-        permit: invocation.permit,
-        result: None,
-        settle_us: None,
-        then: None,
     }
 }

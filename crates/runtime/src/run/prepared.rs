@@ -16,11 +16,9 @@ use aetheris_core::json::Json;
 use aetheris_core::plan::{AnswerFormat, EffectClass, Reconcile};
 use aetheris_core::schema::Violation;
 use aetheris_core::time::{BootMoment, Reading, Span};
-use aetheris_store::{ExpectedSignals, KeptSignal, LedgerWrite, Purpose};
+use aetheris_store::{ExpectedSignals, KeptSignal, LedgerWrite};
 
-use super::RunEnd;
 use crate::draft::Fact;
-use crate::ops::Deposit;
 use crate::ports::{ModelAnswer, ModelError, ModelRequest, ToolCall, ToolOutcome, is_own_want};
 
 /// Facts, and what is next.
@@ -30,8 +28,6 @@ pub struct Prepared {
     pub facts: Vec<Fact>,
     /// What comes then.
     pub next: Next,
-    /// An outcome that is known from now on: it is deposited if the lease is lost before it is written.
-    pub owed: Option<Deposit>,
 }
 
 /// What is next once the facts are drafted.
@@ -43,7 +39,7 @@ pub enum Next {
     /// The facts are written first; then the job is looked at again.
     Record,
     /// The try has failed with these facts: its retry policy is asked.
-    Failed(TryFailed),
+    TryFailed(TryFailed),
     /// The job is given away with the facts.
     Release(Release),
     /// A body is performed.
@@ -62,10 +58,10 @@ impl Prepared {
         self
     }
 
-    /// The same with all that follows.
-    pub fn then(mut self, mut later: Self) -> Self {
-        self.facts.append(&mut later.facts);
-        Self { facts: self.facts, next: later.next, owed: self.owed.or(later.owed) }
+    /// Its facts, and then all that follows, whose next is the next of both.
+    pub fn then(self, later: Self) -> Self {
+        debug_assert!(matches!(self.next, Next::Go), "what follows has nothing before it");
+        Self { facts: self.facts.into_iter().chain(later.facts).collect(), next: later.next }
     }
 
     /// The same with another next.
@@ -81,27 +77,16 @@ impl Prepared {
 
 /// How a job is given away.
 #[derive(Debug)]
-pub struct Release {
-    /// How the run ends with it.
-    pub end: RunEnd,
-    /// The kept signals that the run knows: the store is to have no other.
-    pub expected: Option<ExpectedSignals>,
-    /// What the unit is for.
-    pub purpose: Purpose,
-    /// A change of the ledger that no fact speaks of.
-    pub settle: Option<LedgerWrite>,
-}
-
-impl Release {
-    /// The job waits.
-    pub fn blocked() -> Self {
-        Self { end: RunEnd::Blocked, expected: None, purpose: Purpose::Block, settle: None }
-    }
-
-    /// The job is pending again.
-    pub fn requeued() -> Self {
-        Self { end: RunEnd::Requeued, expected: None, purpose: Purpose::Requeue, settle: None }
-    }
+pub enum Release {
+    /// It waits.
+    Block {
+        /// The kept signals that the run knows: the store is to have no other.
+        expected: Option<ExpectedSignals>,
+        /// A first reading of this boot clock that the ledger is to keep.
+        see: Option<LedgerWrite>,
+    },
+    /// It is pending again.
+    Requeue,
 }
 
 /// Why a try failed, and what may follow.
@@ -111,8 +96,6 @@ pub struct TryFailed {
     pub error: Failure,
     /// What a model used for an answer that could not be taken.
     pub model: Option<ModelRecord>,
-    /// Written with the end of the step, if no further try is allowed.
-    pub on_exhaustion: Option<LedgerWrite>,
     /// When the other side asked to be called again.
     pub retry_after: Option<Span>,
     /// Whether another try may help.
@@ -124,7 +107,7 @@ pub struct TryFailed {
 impl TryFailed {
     /// A failure of which nothing more is known.
     pub fn new(error: Failure, retry_after: Option<Span>, retryable: bool) -> Self {
-        Self { error, model: None, on_exhaustion: None, retry_after, retryable, took_us: None }
+        Self { error, model: None, retry_after, retryable, took_us: None }
     }
 }
 

@@ -1,5 +1,5 @@
-//! The start of a body, in one place for all of them: what is written before it, whether the lease is safe, and what ends its
-//! wait before it has begun.
+//! Around a body, in one place for all of them: what is written before it, whether the lease is safe, and what is looked at
+//! before its answer is judged.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::Node;
 use aetheris_store::Purpose;
 
-use super::body::{self, Before, Begun};
+use super::body::{self, Begun, LeaseNeed, Written};
 use super::prepared::{Body, Permit, Role, Said};
 use super::{Run, Stop, doubt, permit};
 use crate::draft::Rebased;
@@ -47,8 +47,8 @@ impl Run<'_> {
         if let Some(error) = said.own_want() {
             let error = error.clone();
             if let Said::Permitted(_, permit) = &said {
-                let unused = permit::give_up(&self.view(node), permit, error.clone());
-                self.take(unused.facts, unused.owed)?;
+                let unused = permit::discard_unused(&self.view(node), permit, error.clone());
+                self.take(unused.facts)?;
                 // Known before the wait: whoever comes after a crash finds no permit that may have been used.
                 self.flush(Purpose::Record).await?;
             }
@@ -65,27 +65,31 @@ impl Run<'_> {
     }
 
     async fn write_for(&mut self, body: &Body) -> Result<Rebased, Stop> {
-        match body.before() {
-            Before::Nothing => Ok(Rebased::Whole),
-            Before::Durable(Purpose::Permit) if aetheris_fault::planted!("call-before-permission") => {
-                Ok(Rebased::Whole)
+        let answered = self.answered && !aetheris_fault::planted!("answer-left-unwritten");
+        match body.needs().written {
+            Written::Nothing => Ok(Rebased::Whole),
+            Written::All(Purpose::Permit) if aetheris_fault::planted!("call-before-permission") => Ok(Rebased::Whole),
+            Written::All(purpose) => self.flush(purpose).await,
+            Written::Results | Written::Sent if !self.draft.has_results() => Ok(Rebased::Whole),
+            Written::Results if !aetheris_fault::planted!("pure-call-before-durable") => {
+                self.flush(Purpose::Record).await
             }
-            Before::Durable(purpose) => self.flush(purpose).await,
-            Before::Pure => self.write_before_pure(body).await,
+            // A function that takes the process down would lose the answer: a known outcome would be a doubt, and a model
+            // asked and paid again.
+            Written::Results | Written::Sent if answered => self.flush(Purpose::Record).await,
+            Written::Results | Written::Sent => self.send().await,
         }
     }
 
     /// Whether a body may begin, now that what it needs is written.
     async fn may_begin(&mut self, node: &Node, body: &Body, sent_at: Duration) -> Result<Begin, Stop> {
         match body {
-            Body::Judge(..) | Body::Rest(_) => Ok(Begin::Now),
-            Body::Ask(..) | Body::Call(_, Role::Pure) => self.require_safe_lease().await.map(|()| Begin::Now),
+            Body::Judge(..) | Body::Rest(_) | Body::Ask(..) | Body::Call(_, Role::Pure) => {}
             Body::Call(_, Role::Reconcile(_)) => {
                 if self.state().end_requested.is_some() {
                     return Ok(Begin::Never);
                 }
                 self.questions += 1;
-                self.require_safe_lease().await.map(|()| Begin::Now)
             }
             Body::Call(call, Role::Permit(permit)) => {
                 aetheris_fault::crash_point!("run.tool.permitted");
@@ -95,9 +99,12 @@ impl Run<'_> {
                     return Ok(Begin::TooLate(*permit, why));
                 }
                 permit::examine(&self.view(node), permit, call, self.draft.is_empty());
-                Ok(Begin::Now)
             }
         }
+        if body.needs().lease == LeaseNeed::Before {
+            self.require_safe_lease().await?;
+        }
+        Ok(Begin::Now)
     }
 
     /// Calls a pure tool. If it takes longer than [`limits::START_SHOWN_AFTER`] and the step's start is not written

@@ -1,25 +1,16 @@
 //! One step: what recovery decides about it, how a try begins, and what follows one that failed.
 
-use aetheris_core::event::{
-    Failure, JobRequeued, ModelRecord, NodeFinished, NodeRetryScheduled, NodeSkipped, RequeueReason, SkipReason,
-    StepResult,
-};
-use aetheris_core::json::Json;
+use aetheris_core::event::{Failure, JobRequeued, NodeRetryScheduled, RequeueReason, SkipReason, StepResult};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
-use aetheris_store::LedgerWrite;
 
-use super::kind::{self, Uses};
+use super::budget::{BUDGET_EXCEEDED, over_budget, over_budget_after, over_memory};
 use super::prepared::{Body, Next, Prepared, Release, Said, TryFailed};
 use super::view::View;
-use super::{doubt, permit};
+use super::{doubt, facts, kind, permit};
 use crate::draft::Fact;
-use crate::ops::unanswered;
-
-/// The code of a step that its job's budget has ended before a call or a question.
-const BUDGET_EXCEEDED: &str = "budget_exceeded";
 
 /// Decides from events, effect and ledger what may be done.
 ///
@@ -42,13 +33,14 @@ pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
         }
         Decision::CatchUpOutcome(outcome) => permit::catch_up_outcome(view, outcome),
         Decision::EnterDoubt if aetheris_fault::planted!("doubt-forgotten") => kind::prepare(view),
-        Decision::EnterDoubt => {
-            doubt::enter(view, "the run that called the tool ended before it could record the outcome")
-        }
+        Decision::EnterDoubt => doubt::enter(view, doubt::CRASHED),
         Decision::ResumeDoubt => doubt::follow(view),
         Decision::CallAgain => {
             aetheris_fault::sometimes!(CalledAgain);
-            permit::call_again(view)
+            match over_budget(view) {
+                Some(exceeded) => permit::abandon(view, &exceeded),
+                None => kind::prepare(view),
+            }
         }
         Decision::Corrupt(why) => Err(view.corrupt(&format!("{why}; nothing was run"))),
     }
@@ -64,7 +56,7 @@ pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
         Said::Judged(reached, arrival) => Ok(kind::wait::block(view, *reached, arrival)),
         Said::Model(answer, asked, took) => Ok(kind::llm::conclude(view, answer, asked, took)),
         Said::Called(outcome, took) => Ok(kind::tool::conclude(view, outcome, took)),
-        Said::Unsent(permit, why) => Ok(permit::give_up(view, &permit, why)),
+        Said::Unsent(permit, why) => Ok(permit::discard_unused(view, &permit, why)),
         Said::Permitted(outcome, permit) => permit::conclude(view, &permit, outcome),
         Said::Reconciled(outcome, question, clocks) => doubt::conclude(view, &question, clocks, &outcome),
     }
@@ -76,52 +68,15 @@ fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
         if let Some(condition) = &view.node.when {
             match view.holds(condition) {
                 Ok(true) => {}
-                Ok(false) => return Ok(skip(view, SkipReason::Condition)),
-                Err(error) => return Ok(fail_template(view, "its condition", &error)),
+                Ok(false) => return Ok(facts::skip(view, SkipReason::Condition)),
+                Err(error) => return Ok(facts::fail_template(view, "its condition", &error)),
             }
         }
         if let Some(exceeded) = over_budget(view).or_else(|| over_memory(view.memory)) {
-            return Ok(fail(view, exceeded, StepResult::PermanentFailure, None));
+            return Ok(facts::fail(view, exceeded));
         }
     }
     kind::prepare(view)
-}
-
-pub(super) fn skip(view: &View<'_>, reason: SkipReason) -> Prepared {
-    Prepared::of([Fact::of(NodeSkipped { node: view.node.id.clone(), reason })])
-}
-
-/// A step's result, with how long its body took where that is told.
-pub(super) fn succeed(
-    view: &View<'_>,
-    result: StepResult,
-    output: Option<Json>,
-    model: Option<ModelRecord>,
-    took_us: Option<u64>,
-) -> Prepared {
-    let node = view.node.id.clone();
-    Prepared::of([Fact::of(NodeFinished { error: None, model, node, output, result, took_us })])
-}
-
-pub(super) fn fail_template(view: &View<'_>, what: &str, error: &aetheris_expr::ExprError) -> Prepared {
-    let failure = Failure::new("template_error", format!("{what} cannot be rendered: {error}"));
-    fail(view, failure, StepResult::PermanentFailure, None)
-}
-
-/// The step fails, with a change of the ledger.
-pub(super) fn fail(view: &View<'_>, error: Failure, result: StepResult, ledger: Option<LedgerWrite>) -> Prepared {
-    fail_after(view, result, TryFailed { on_exhaustion: ledger, ..TryFailed::new(error, None, false) })
-}
-
-fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
-    let TryFailed { error, model, on_exhaustion, took_us, .. } = failed;
-    let node = view.node.id.clone();
-    let event = NodeFinished { error: Some(error), model, node, output: None, result, took_us };
-    let given_up = || Some(LedgerWrite::Settle(unanswered(view.ledger, view.invocation()?)?));
-    Prepared::of([match on_exhaustion.or_else(given_up) {
-        Some(ledger) => Fact::with_ledger(event, ledger),
-        None => Fact::of(event),
-    }])
 }
 
 /// A try has failed: the next one is scheduled durably, or the step fails.
@@ -130,14 +85,14 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
     let spent = if aetheris_fault::planted!("retry-budget-per-claim") { tries.min(1) } else { tries };
     if !failed.retryable || !policy.allows_another(spent) {
         let result = if failed.retryable { StepResult::RetryableFailure } else { StepResult::PermanentFailure };
-        return fail_after(view, result, failed);
+        return facts::fail_after(view, result, failed);
     }
     let used = failed.model.as_ref().map_or(0, |model| model.usage.total());
     if let Some(exceeded) = over_budget_after(view, used) {
         // No other try will be allowed: nothing is announced, and nobody waits for it.
         let Failure { code, message, .. } = &failed.error;
         let error = Failure::new(BUDGET_EXCEEDED, format!("{}; the last try: {message} ({code})", exceeded.message));
-        return fail_after(view, StepResult::PermanentFailure, TryFailed { error, ..failed });
+        return facts::fail_after(view, StepResult::PermanentFailure, TryFailed { error, ..failed });
     }
     #[expect(clippy::cast_possible_truncation, reason = "the low half of a random value is as random")]
     let random = view.ids.secret() as u64;
@@ -160,7 +115,7 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
 /// A long delay holds no slot: the job is given back until it is over.
 fn requeue_until_retry(delay: Span) -> Prepared {
     let requeued = JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
-    Prepared::of([Fact::of(requeued)]).next(Next::Release(Release::requeued()))
+    Prepared::of([Fact::of(requeued)]).next(Next::Release(Release::Requeue))
 }
 
 /// Waits for what is left of the recorded delay, then starts the next try. Much is left where the job was paused, or
@@ -180,44 +135,7 @@ fn next_try(view: &View<'_>) -> Result<Prepared, Failure> {
 
 fn begin_try(view: &View<'_>) -> Result<Prepared, Failure> {
     match over_budget(view) {
-        Some(exceeded) => Ok(fail(view, exceeded, StepResult::PermanentFailure, None)),
+        Some(exceeded) => Ok(facts::fail(view, exceeded)),
         None => kind::prepare(view),
     }
-}
-
-/// Why the node may not start, if the job's budget is used up.
-pub(super) fn over_budget(view: &View<'_>) -> Option<Failure> {
-    over_budget_after(view, 0)
-}
-
-/// The same where a try has just used so many tokens that no event has told of yet.
-fn over_budget_after(view: &View<'_>, used: u64) -> Option<Failure> {
-    let budget = view.plan.plan().budget;
-    let exceeded = |what: String| Failure::new(BUDGET_EXCEEDED, what);
-    match kind::uses(&view.node.kind) {
-        Uses::Tokens => {
-            let tokens = view.state.tokens.saturating_add(used);
-            let max = budget.max_tokens.filter(|max| tokens >= *max)?;
-            Some(exceeded(format!("the job has used {tokens} of {max} tokens")))
-        }
-        Uses::Calls => {
-            let max = budget.max_tool_calls?;
-            let calls = view.state.tool_calls(view.plan);
-            (calls >= max).then(|| exceeded(format!("the job has made {calls} of {max} tool calls")))
-        }
-        Uses::Nothing => None,
-    }
-}
-
-/// Whether the job keeps so much that nothing may be added to it.
-fn over_memory(memory: usize) -> Option<Failure> {
-    let max = limits::JOB_MEMORY_MAX;
-    (memory > max).then(|| {
-        let what = format!(
-            "its message, what its calls were given and what its steps gave take about {} MiB of memory, and at most {} MiB are kept; keep large data elsewhere and pass on where it is",
-            memory >> 20,
-            max >> 20
-        );
-        Failure::new("job_too_large", what)
-    })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{Failure, NodeStarted};
+use aetheris_core::event::Failure;
 use aetheris_core::id::{IdSource, IdempotencyKey, PermitId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -17,13 +17,12 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_expr::{Context, ExprError, Texts};
 use aetheris_store::{EffectRow, KeptSignal};
 
-use super::prepared::Prepared;
 use crate::aside::rendered;
-use crate::draft::Fact;
 use crate::ops::Ledger;
 use crate::ports::ToolCall;
 
-/// One step of a job, as it stands with all that is drafted.
+/// One step of a job, with all that is drafted of it. Of the ledger it has what was loaded, and what this run knows to be
+/// committed: a row of a permit that this run was given is not there until the job is read again.
 pub struct View<'a> {
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
     pub accepted_from: Option<Timestamp>,
@@ -122,30 +121,14 @@ impl View<'_> {
         rendered(self.names, |texts: &mut Texts<'_>| texts.holds(condition))
     }
 
-    /// A try begins, unless the step is on its way already.
-    pub(super) fn start(&self) -> Prepared {
-        let number = self.tries() + 1;
+    /// The try that is next, or that is on its way.
+    pub(super) fn try_number(&self) -> u32 {
         match self.status() {
-            StepStatus::Pending | StepStatus::Retrying => {
-                Prepared::of([Fact::of(NodeStarted { node: self.node.id.clone(), number })])
-            }
-            StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => Prepared::default(),
+            StepStatus::Pending | StepStatus::Retrying => self.tries() + 1,
+            StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => self.tries(),
             StepStatus::Completed | StepStatus::Failed | StepStatus::Skipped => {
                 aetheris_fault::unreachable!("node `{}` has ended and is started", self.node.id)
             }
-        }
-    }
-
-    /// The try that [`View::start`] is the beginning of, or that is on its way.
-    fn try_number(&self) -> u32 {
-        match self.status() {
-            StepStatus::Pending | StepStatus::Retrying => self.tries() + 1,
-            StepStatus::Running
-            | StepStatus::Waiting
-            | StepStatus::InDoubt
-            | StepStatus::Completed
-            | StepStatus::Failed
-            | StepStatus::Skipped => self.tries(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A question to a model. No permission is asked; the answer is recorded once, and after a crash before that the model is
 //! asked again.
 
-use aetheris_core::event::{Failure, ModelRecord, StepResult};
+use aetheris_core::event::{Failure, ModelRecord};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{AnswerFormat, LlmNode};
@@ -10,17 +10,17 @@ use aetheris_expr::{Context, ExprError};
 use serde_json::{Map, Value};
 
 use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest};
+use crate::run::facts;
 use crate::run::prepared::{Asked, Body, Next, Prepared, TryFailed};
-use crate::run::step;
 use crate::run::view::View;
 
 pub(super) fn prepare(view: &View<'_>, llm: &LlmNode) -> Prepared {
     match request(view, llm) {
         Ok(request) => {
             let asked = Asked { format: llm.format, model: llm.model.clone(), prompt_hash: prompt_hash(&request) };
-            view.start().perform(Body::Ask(Box::new(request), asked))
+            facts::start(view).perform(Body::Ask(Box::new(request), asked))
         }
-        Err(error) => step::fail_template(view, "its prompt", &error),
+        Err(error) => facts::fail_template(view, "its prompt", &error),
     }
 }
 
@@ -36,7 +36,7 @@ pub(in crate::run) fn conclude(
             let used = ModelRecord { model: answer.model, prompt_hash, usage: answer.usage };
             match output(format, &answer.text) {
                 Ok(output) => {
-                    return step::succeed(view, StepResult::Pure, Some(output), Some(used), Some(took));
+                    return facts::succeed_after(view, output, Some(used), took);
                 }
                 Err(error) => (TryFailed::new(error, None, true), Some(used)),
             }
@@ -48,7 +48,7 @@ pub(in crate::run) fn conclude(
             (TryFailed::new(failed.error, failed.retry_after, retryable), used)
         }
     };
-    Prepared::default().next(Next::Failed(TryFailed { model: used, took_us: Some(took), ..failed }))
+    Prepared::default().next(Next::TryFailed(TryFailed { model: used, took_us: Some(took), ..failed }))
 }
 
 /// What a model is asked, for people.

@@ -1,5 +1,5 @@
-//! The kinds of nodes, a file each: what a step of the kind needs done, and what its end means. The only matches on the
-//! kind in the runtime are here.
+//! The kinds of nodes, a file each: what a step of the kind needs done, and what its end means. A run's only matches on
+//! the kind are here.
 
 mod condition;
 pub(super) mod llm;

@@ -1,13 +1,13 @@
 //! A wait for an outside message: the job blocks, holding neither lease nor slot.
 
-use aetheris_core::event::{Failure, JobWaiting, SignalRefused, StepResult, TimerId, TimerSet, WaitCompleted, WaitEnd};
+use aetheris_core::event::{Failure, JobWaiting, SignalRefused, TimerId, TimerSet, WaitCompleted, WaitEnd};
 use aetheris_core::limits;
 use aetheris_core::plan::{OnDeadline, WaitNode, WaitType};
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal};
 
 use crate::draft::Fact;
+use crate::run::facts;
 use crate::run::prepared::{Arrival, Body, Next, Prepared, Reached, Release};
-use crate::run::step;
 use crate::run::view::View;
 
 pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
@@ -16,14 +16,14 @@ pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
     }
     let key = match wait.correlation_key.as_ref().map(|key| view.text(key)).transpose() {
         Ok(key) => key,
-        Err(error) => return step::fail_template(view, "its correlation key", &error),
+        Err(error) => return facts::fail_template(view, "its correlation key", &error),
     };
     let reason = match wait.reason.as_ref().map(|reason| view.text(reason)).transpose() {
         Ok(reason) => reason.map(|reason| limits::cut(reason, limits::WAIT_REASON_BYTES_MAX)),
-        Err(error) => return step::fail_template(view, "its reason", &error),
+        Err(error) => return facts::fail_template(view, "its reason", &error),
     };
     if let Some(wrong) = key.as_deref().and_then(|key| wrong_key(view, key)) {
-        return step::fail(view, wrong, StepResult::PermanentFailure, None);
+        return facts::fail(view, wrong);
     }
     let kept = key.as_deref().map_or_else(Vec::new, |key| kept_for(view, key));
     let waiting = JobWaiting {
@@ -70,14 +70,14 @@ impl Reached {
 fn ended(view: &View<'_>, wait: &WaitNode, end: &WaitEnd) -> Prepared {
     match (end, &wait.on_deadline) {
         // The payload is stored in `wait_completed` and not a second time.
-        (WaitEnd::Signal { .. }, _) => step::succeed(view, StepResult::Success, None, None, None),
+        (WaitEnd::Signal { .. }, _) => facts::succeed(view, None),
         (WaitEnd::Time, OnDeadline::ContinueWith(value)) => {
             aetheris_fault::sometimes!(WaitTimedOut, wait.wait_type != WaitType::Timer);
-            step::succeed(view, StepResult::Success, Some(value.clone()), None, None)
+            facts::succeed(view, Some(value.clone()))
         }
         (WaitEnd::Time, OnDeadline::Fail) => {
             let failure = Failure::new("wait_timed_out", "nobody answered before the wait's deadline");
-            step::fail(view, failure, StepResult::PermanentFailure, None)
+            facts::fail(view, failure)
         }
     }
 }
@@ -104,7 +104,7 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
     let node = &view.node.id;
     // What the run does not know of the store's signals it must not overlook.
     let expected = waiting.correlation_key.clone().map(|key| ExpectedSignals { count: kept.len(), key });
-    let mut blocked = view.start().and(Fact::of(waiting));
+    let mut blocked = facts::start(view).and(Fact::of(waiting));
     for (kept, violations) in arrival.misfits {
         aetheris_fault::sometimes!(SignalMisfit);
         let event = SignalRefused {
@@ -116,7 +116,7 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
         };
         blocked = blocked.and(Fact::with_inbox(event, InboxWrite::Consume(kept.signal)));
     }
-    let mut release = Release::blocked();
+    let mut expects = None;
     match arrival.fits {
         Some(kept) => {
             aetheris_fault::sometimes!(SignalConsumed);
@@ -130,9 +130,9 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
                 blocked = blocked.and(Fact::of(TimerSet { after_us: span.micros(), timer }));
             }
             let looks = !aetheris_fault::planted!("wait-without-looking");
-            release.expected = expected.filter(|_| looks);
+            expects = expected.filter(|_| looks);
         }
     }
     aetheris_fault::crash_point!("run.block.drafted");
-    blocked.next(Next::Release(release))
+    blocked.next(Next::Release(Release::Block { expected: expects, see: None }))
 }

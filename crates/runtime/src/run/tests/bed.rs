@@ -1,9 +1,12 @@
+//! A job of one step, asked for its decisions.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_core::event::{Event, Failure};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdSource, JobId};
+use aetheris_core::id::{IdSource, IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -14,7 +17,7 @@ use aetheris_core::plan::{
 use aetheris_core::retry::{Jitter, RetryPolicy};
 use aetheris_core::state::{JobState, PlanRef};
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::KeptSignal;
+use aetheris_store::{EffectRow, KeptSignal};
 use serde_json::json;
 
 use crate::names;
@@ -23,17 +26,17 @@ use crate::run::prepared::{Body, Next, Prepared, Said};
 use crate::run::step;
 use crate::run::view::View;
 
-/// Every random value is this one.
-#[derive(Debug)]
-pub(super) struct One;
+/// Random values: 1, 2, …
+#[derive(Debug, Default)]
+pub(super) struct Counted(AtomicU64);
 
-impl IdSource for One {
+impl IdSource for Counted {
     fn ordered(&self) -> u128 {
-        1
+        self.secret()
     }
 
     fn secret(&self) -> u128 {
-        1
+        u128::from(self.0.fetch_add(1, Ordering::Relaxed)) + 1
     }
 }
 
@@ -41,6 +44,10 @@ impl IdSource for One {
 pub(super) struct Bed {
     pub(super) accepted_from: Option<Timestamp>,
     pub(super) budget: Budget,
+    pub(super) effects: BTreeMap<IdempotencyKey, EffectRow>,
+    /// The rows of permits that this run was given; a run has them once it has read its job again.
+    given: Ledger,
+    ids: Counted,
     pub(super) kept: Vec<KeptSignal>,
     pub(super) ledger: Ledger,
     pub(super) memory: usize,
@@ -71,6 +78,9 @@ impl Bed {
         Self {
             accepted_from: None,
             budget: Budget::default(),
+            effects: BTreeMap::new(),
+            given: Ledger::new(),
+            ids: Counted::default(),
             kept: Vec::new(),
             ledger: Ledger::new(),
             memory: 0,
@@ -95,13 +105,12 @@ impl Bed {
     }
 
     pub(super) fn ask<T>(&self, decide: impl FnOnce(&View<'_>) -> T) -> T {
-        let effects = BTreeMap::new();
-        let (plan, names) = (self.plan(), names::of(&self.state, &effects));
+        let (plan, names) = (self.plan(), names::of(&self.state, &self.effects));
         decide(&View {
             accepted_from: self.accepted_from,
-            effects: &effects,
+            effects: &self.effects,
             fence: self.state.fence,
-            ids: &One,
+            ids: &self.ids,
             kept: &self.kept,
             ledger: &self.ledger,
             memory: self.memory,
@@ -114,10 +123,14 @@ impl Bed {
         })
     }
 
-    /// The facts of a decision become the state's, and their permits rows of the ledger, as a store would have them. Their
-    /// names, and what is next.
+    /// The job is read again, as a run does that takes it over: it has the rows of all permits.
+    pub(super) fn reload(&mut self) {
+        self.ledger.extend(std::mem::take(&mut self.given));
+    }
+
+    /// The facts of a decision become the state's. Their names, and what is next.
     pub(super) fn take(&mut self, prepared: Prepared) -> (Vec<&'static str>, Next) {
-        let Prepared { facts, next, .. } = prepared;
+        let Prepared { facts, next } = prepared;
         let mut names = Vec::new();
         for fact in facts {
             names.push(fact.event.kind().as_str());
@@ -141,7 +154,7 @@ impl Bed {
                     tool: called.tool.clone(),
                     updated_at: Timestamp::default(),
                 };
-                self.ledger.insert(called.key, row);
+                self.given.insert(called.key, row);
             }
         }
         (names, next)
@@ -157,7 +170,7 @@ impl Bed {
     pub(super) fn conclude(&mut self, said: Said) -> (Vec<&'static str>, Next) {
         let prepared = self.ask(|view| step::conclude(view, said)).unwrap();
         let (mut names, mut next) = self.take(prepared);
-        while let Next::Failed(failed) = next {
+        while let Next::TryFailed(failed) = next {
             let more = self.ask(|view| step::after_failure(view, failed));
             let (later, then) = self.take(more);
             names.extend(later);

@@ -1,3 +1,5 @@
+//! Calls: what asks for them, and what each outcome means.
+
 use aetheris_core::event::{Event, Failure, InvocationOutcome};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerTrigger;
@@ -10,7 +12,8 @@ use serde_json::json;
 use super::bed::{Bed, calls_tool};
 use crate::ops::DepositOutcome;
 use crate::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
-use crate::run::body::Before;
+use crate::run::body::{LeaseNeed, Needs, Written};
+use crate::run::keep::owed_by;
 use crate::run::prepared::{Body, Next, Permit, Prepared, Role, Said};
 use crate::run::step;
 
@@ -57,6 +60,7 @@ fn each_permit_carries_the_key_and_the_input_of_the_first() {
     assert_eq!((first.key, permit.key, permit.number, permit.class), (permit.key, first.key, 1, Idempotent));
     assert_eq!(first.permit.map(|permit| permit.number), Some(1));
     bed.state.message = Json::new(json!({ "to": "bob" }));
+    let named = permit.id;
     let (facts, next) = bed.conclude(Said::Permitted(unknown(false), permit));
     assert_eq!(facts, ["tool_invocation_finished", "node_retry_scheduled"]);
     assert!(matches!(next, Next::Record), "{next:?}");
@@ -69,6 +73,7 @@ fn each_permit_carries_the_key_and_the_input_of_the_first() {
     let Next::Perform(Body::Call(second, Role::Permit(permit))) = prepared.next else { panic!("no call") };
     assert_eq!((second.input, second.key, second.try_number), (first.input, first.key, 2));
     assert_eq!((permit.number, second.permit.map(|permit| permit.number)), (2, Some(2)));
+    assert_ne!(permit.id, named, "each has a name of its own");
 }
 
 /// What a call came to, in the events, in the ledger, and as what is owed if the lease is lost first.
@@ -93,7 +98,7 @@ fn every_outcome_of_a_permitted_call_is_told_to_events_and_ledger_alike() {
             let Event::ToolInvocationFinished(event) = &prepared.facts[0].event else { panic!("{prepared:?}") };
             assert_eq!((event.outcome, event.permit), (told, permit.number), "{class:?}");
             assert_eq!(trigger(&prepared), [settled], "{class:?}");
-            let owed = prepared.owed.expect("a known outcome is owed");
+            let owed = owed_by(bed.state.id, &prepared.facts[0]).expect("a known outcome is owed");
             assert_eq!((owed.key, owed.permit, owed.permit_id), (permit.key, permit.number, permit.id));
             let as_owed = match &owed.outcome {
                 DepositOutcome::Done(_) => L::Commit,
@@ -110,7 +115,7 @@ fn an_unknown_outcome_is_a_doubt_where_a_call_may_act_twice_and_another_try_wher
     let (mut bed, _, permit) = called(AtMostOnce);
     let prepared = bed.ask(|view| step::conclude(view, Said::Permitted(unknown(true), permit))).unwrap();
     assert_eq!(trigger(&prepared), [LedgerTrigger::Doubt]);
-    assert!(prepared.owed.is_none(), "nothing is known");
+    assert!(prepared.facts.iter().all(|fact| owed_by(bed.state.id, fact).is_none()), "nothing is known");
     let (facts, next) = bed.take(prepared);
     assert_eq!(facts, ["step_in_doubt"]);
     assert!(matches!(next, Next::Go), "{next:?}");
@@ -129,7 +134,7 @@ fn the_last_try_of_an_unknown_outcome_gives_the_call_up() {
         bed.retry.on_timeout = on_timeout;
         let prepared = bed.ask(|view| step::conclude(view, Said::Permitted(unknown(true), permit))).unwrap();
         let (_, next) = bed.take(prepared);
-        let Next::Failed(failed) = next else { panic!("{next:?}") };
+        let Next::TryFailed(failed) = next else { panic!("{next:?}") };
         let ended = bed.ask(|view| step::after_failure(view, failed));
         assert_eq!(trigger(&ended), [LedgerTrigger::GiveUp], "{on_timeout:?}");
         assert_eq!(bed.take(ended).0, ["node_finished"]);
@@ -151,16 +156,23 @@ fn a_result_that_cannot_be_recorded_is_a_doubt_and_of_a_pure_tool_a_failure() {
 #[test]
 fn a_run_that_finds_an_open_call_doubts_it_or_repeats_it() {
     let (mut bed, ..) = called(AtMostOnce);
+    bed.reload();
     assert_eq!(bed.prepare().0, ["step_in_doubt"]);
     let (mut bed, first, _) = called(Idempotent);
+    bed.reload();
     let Body::Call(again, Role::Permit(permit)) = bed.begin() else { panic!("no call") };
     assert_eq!((again.key, again.input, permit.number, again.try_number), (first.key, first.input, 2, 1));
     // Where the budget is used up the call stays unknown.
     let (mut bed, ..) = called(Idempotent);
     bed.budget.max_tool_calls = Some(1);
+    bed.reload();
     let prepared = bed.ask(step::prepare).unwrap();
-    assert_eq!(trigger(&prepared), [LedgerTrigger::Doubt, LedgerTrigger::GiveUp]);
-    assert_eq!(bed.take(prepared).0, ["tool_invocation_finished", "node_finished"]);
+    assert_eq!(trigger(&prepared), [LedgerTrigger::Doubt]);
+    let (facts, Next::TryFailed(failed)) = bed.take(prepared) else { panic!("it goes on") };
+    assert_eq!(facts, ["tool_invocation_finished"]);
+    let ended = bed.ask(|view| step::after_failure(view, failed));
+    assert_eq!(trigger(&ended), [LedgerTrigger::GiveUp]);
+    assert_eq!(bed.take(ended).0, ["node_finished"]);
     assert!(bed.error().unwrap().message.contains("what became of the last one is unknown"));
 }
 
@@ -180,16 +192,20 @@ fn a_call_that_did_not_leave_for_want_of_this_process_is_nobodys_failure() {
     }
 }
 
-/// What stands before a body: a permission and whatever can be noticed outside is durable first.
+/// What stands before a body: a permission, and whatever somebody outside can observe, is durable first.
 #[test]
 fn only_functions_of_the_process_begin_before_what_precedes_them_is_durable() {
-    let body = Bed::of(calls_tool(), AtMostOnce).begin();
-    assert!(matches!(body.before(), Before::Durable(Purpose::Permit)) && body.leaves_process());
+    let needs = |bed: &mut Bed| {
+        let body = bed.begin();
+        let Needs { lease, written } = body.needs();
+        (written, lease, body.leaves_process())
+    };
+    let permitted = needs(&mut Bed::of(calls_tool(), AtMostOnce));
+    assert_eq!(permitted, (Written::All(Purpose::Permit), LeaseNeed::BeforeAndAfter, true));
     let mut bed = Bed::of(calls_tool(), Pure);
-    let body = bed.begin();
-    assert!(matches!(body.before(), Before::Pure) && !body.leaves_process());
+    assert_eq!(needs(&mut bed), (Written::Sent, LeaseNeed::Before, false));
     bed.state.steps.clear();
     bed.tools[0].1.kind =
         ToolKind::Http(serde_json::from_value(json!({ "method": "GET", "url": "http://h/" })).unwrap());
-    assert!(bed.begin().leaves_process());
+    assert_eq!(needs(&mut bed), (Written::Results, LeaseNeed::Before, true));
 }

@@ -1,3 +1,5 @@
+//! Doubts: the policies of a tool, and what its answers are worth.
+
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{DoubtOutcome, Event, Failure};
 use aetheris_core::id::BootId;
@@ -10,8 +12,7 @@ use serde_json::{Value, json};
 
 use super::bed::{Bed, calls_tool, tool};
 use crate::ports::ToolOutcome;
-use crate::run::RunEnd;
-use crate::run::prepared::{Body, Clocks, Next, Question, Role, Said};
+use crate::run::prepared::{Body, Clocks, Next, Question, Release, Role, Said};
 use crate::run::step;
 
 /// A job whose call is in doubt, with these policies; whom to ask is `look`.
@@ -50,6 +51,7 @@ fn said(answer: Value, question: Question, clocks: Clocks) -> Said {
 
 /// The row's deadline is one second and a boot clock has run with it.
 fn with_boot(bed: &mut Bed) {
+    bed.reload();
     for row in bed.ledger.values_mut() {
         row.boot = Some(BootMoment { at: Span::from_secs(1), of: BootId::from_u128(1) });
     }
@@ -60,7 +62,7 @@ fn the_policies_are_tried_in_their_order_and_the_end_of_the_list_fails_the_step(
     let mut bed = doubted(vec![Wait(Span::from_secs(2)), Human]);
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["job_waiting", "timer_set"]);
-    assert!(matches!(next, Next::Release(release) if release.end == RunEnd::Blocked));
+    assert!(matches!(next, Next::Release(Release::Block { .. })));
 
     let mut bed = doubted(vec![Human]);
     assert_eq!(bed.prepare().0, ["job_waiting"]);
@@ -122,11 +124,11 @@ fn a_look_that_finds_nothing_counts_once_the_call_can_no_longer_arrive() {
 fn a_boot_clock_that_did_not_give_the_permit_is_noted_before_it_counts() {
     let mut bed = doubted(vec![ask()]);
     let asked = question(&mut bed);
+    bed.reload();
     let said = said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false));
     let (facts, next) = bed.conclude(said);
     assert_eq!(facts, ["job_waiting", "timer_set"]);
-    let Next::Release(release) = next else { panic!("{next:?}") };
-    assert!(matches!(release.settle, Some(LedgerWrite::See { .. })));
+    assert!(matches!(next, Next::Release(Release::Block { see: Some(LedgerWrite::See { .. }), .. })), "{next:?}");
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn a_tool_that_refuses_the_permit_is_believed_at_once() {
     let prepared = bed.ask(|view| step::conclude(view, said)).unwrap();
     let Event::InDoubtResolved(event) = &prepared.facts[0].event else { panic!("{prepared:?}") };
     assert_eq!((event.grounds, event.outcome), (Some(Grounds::Refuses), DoubtOutcome::DidNotHappen));
-    assert!(matches!(prepared.next, Next::Failed(_)), "it ended the try");
+    assert!(matches!(prepared.next, Next::TryFailed(_)), "it ended the try");
 }
 
 /// The store has said when it will believe: until then nobody is asked.

@@ -3,5 +3,6 @@
 mod bed;
 mod calls;
 mod doubts;
+mod recovered;
 mod tries;
 mod waits;

@@ -1,3 +1,5 @@
+//! Tries: what is asked before one, and what follows one that failed.
+
 use aetheris_core::event::{EndCause, Failure, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -9,8 +11,7 @@ use serde_json::json;
 
 use super::bed::{Bed, calls_tool};
 use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ToolOutcome};
-use crate::run::RunEnd;
-use crate::run::prepared::{Body, Next, Said};
+use crate::run::prepared::{Body, Next, Release, Said};
 use crate::run::step;
 
 fn refused() -> Said {
@@ -60,7 +61,7 @@ fn a_back_off_is_held_up_to_its_bound_and_released_beyond() {
         let (facts, next) = bed.conclude(refused());
         if released {
             assert_eq!(facts, ["node_retry_scheduled", "job_requeued"]);
-            assert!(matches!(next, Next::Release(release) if release.end == RunEnd::Requeued));
+            assert!(matches!(next, Next::Release(Release::Requeue)));
         } else {
             assert_eq!(facts, ["node_retry_scheduled"]);
             assert!(matches!(next, Next::Record));
@@ -90,7 +91,7 @@ fn what_is_left_of_a_back_off_passes_before_the_next_try() {
     assert!(matches!(bed.begin(), Body::Rest(left) if left == Span::from_micros(400)));
     due(&mut bed, 60_000_000);
     let prepared = bed.ask(step::prepare).unwrap();
-    assert!(matches!(prepared.next, Next::Release(release) if release.end == RunEnd::Requeued));
+    assert!(matches!(prepared.next, Next::Release(Release::Requeue)));
     due(&mut bed, 0);
     let (facts, _) = bed.prepare();
     assert_eq!(facts, ["node_started"]);

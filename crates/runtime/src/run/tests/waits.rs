@@ -1,4 +1,8 @@
+//! Waits and sleeps.
+
+use aetheris_core::event::WaitEnd;
 use aetheris_core::id::SignalId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::plan::{EffectClass, NodeKind, OnDeadline, WaitNode, WaitType};
 use aetheris_core::step::StepStatus;
@@ -7,8 +11,7 @@ use aetheris_store::KeptSignal;
 use serde_json::json;
 
 use super::bed::Bed;
-use crate::run::RunEnd;
-use crate::run::prepared::{Arrival, Body, Next, Said};
+use crate::run::prepared::{Arrival, Body, Next, Release, Said};
 
 fn wait(schema: Option<Json>) -> WaitNode {
     WaitNode {
@@ -37,10 +40,8 @@ fn a_wait_blocks_until_its_deadline_and_expects_the_signals_that_are_kept() {
     bed.kept = vec![kept(1, Some(WaitType::Webhook)), KeptSignal { key: "other".to_owned(), ..kept(2, None) }];
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "timer_set"]);
-    let Next::Release(release) = next else { panic!("{next:?}") };
-    assert_eq!(release.end, RunEnd::Blocked);
     // One claims another type, and still the store has to know of no other.
-    let expected = release.expected.unwrap();
+    let Next::Release(Release::Block { expected: Some(expected), .. }) = next else { panic!("{next:?}") };
     assert_eq!((expected.key.as_str(), expected.count), ("order-ann", 1));
 }
 
@@ -50,7 +51,7 @@ fn the_first_kept_signal_that_fits_ends_the_wait_in_the_same_unit() {
     bed.kept = vec![kept(1, Some(WaitType::Human)), kept(2, Some(WaitType::Signal)), kept(3, None)];
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "wait_completed"]);
-    assert!(matches!(next, Next::Release(release) if release.expected.is_none()));
+    assert!(matches!(next, Next::Release(Release::Block { expected: None, .. })));
     let (facts, _) = bed.prepare_running();
     assert_eq!(facts, ["node_finished"]);
     assert_eq!(crate::names::output(&bed.state, &Default::default(), &"n".into()), Json::new(json!("2")));
@@ -96,6 +97,41 @@ fn a_sleep_blocks_on_time_and_goes_on_with_nothing() {
     let mut bed = Bed::of(NodeKind::Sleep(Span::from_secs(3)), EffectClass::Pure);
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "timer_set"]);
-    assert!(matches!(next, Next::Release(release) if release.expected.is_none()));
+    assert!(matches!(next, Next::Release(Release::Block { expected: None, .. })));
     assert_eq!(bed.state.steps["n"].status, StepStatus::Waiting);
+}
+
+/// Time ends a wait with its default, or fails it.
+#[test]
+fn a_wait_that_time_has_ended_goes_on_or_fails_as_it_says() {
+    let given = Json::new(json!("nobody"));
+    for (on_deadline, output) in [(OnDeadline::ContinueWith(given.clone()), Some(given)), (OnDeadline::Fail, None)] {
+        let mut bed = bed(WaitNode { on_deadline, ..wait(None) });
+        bed.prepare();
+        bed.state.status = JobStatus::Running;
+        let step = bed.state.steps.get_mut("n").unwrap();
+        (step.status, step.wait_end) = (StepStatus::Running, Some(WaitEnd::Time));
+        assert_eq!(bed.prepare().0, ["node_finished"]);
+        match output {
+            Some(output) => assert_eq!(crate::names::output(&bed.state, &bed.effects, &"n".into()), output),
+            None => assert_eq!(bed.error().unwrap().code, "wait_timed_out"),
+        }
+    }
+}
+
+#[test]
+fn a_gate_passes_and_a_transform_gives_what_its_template_makes() {
+    for (kind, output) in [
+        (NodeKind::Condition, json!(true)),
+        (NodeKind::Transform(Json::new(json!({ "dear": "{{ message.to }}" }))), json!({ "dear": "ann" })),
+    ] {
+        let mut bed = Bed::of(kind, EffectClass::Pure);
+        let (facts, next) = bed.prepare();
+        assert_eq!(facts, ["node_started", "node_finished"]);
+        assert!(matches!(next, Next::Go));
+        assert_eq!(crate::names::output(&bed.state, &bed.effects, &"n".into()).value(), &output);
+    }
+    let mut bed = Bed::of(NodeKind::Transform(Json::new(json!("{{ message.to.x.y }}"))), EffectClass::Pure);
+    assert_eq!(bed.prepare().0, ["node_finished"]);
+    assert_eq!(bed.error().unwrap().code, "template_error");
 }

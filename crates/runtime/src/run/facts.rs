@@ -1,0 +1,115 @@
+//! The facts that decisions return, made in one place each.
+
+use aetheris_core::event::{
+    DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, ModelRecord, NodeFinished, NodeSkipped,
+    NodeStarted, Resolver, SkipReason, Source, StepInDoubt, StepResult, ToolInvocationFinished,
+};
+use aetheris_core::json::Json;
+use aetheris_core::ledger::{LedgerTrigger, Settle};
+use aetheris_core::state::Invocation;
+use aetheris_store::LedgerWrite;
+
+use super::prepared::{Prepared, TryFailed};
+use super::view::View;
+use crate::draft::Fact;
+use crate::ops::{Known, known_outcome, unanswered};
+
+/// A try begins, unless the step is on its way already.
+pub(super) fn start(view: &View<'_>) -> Prepared {
+    let number = view.try_number();
+    if number == view.tries() {
+        return Prepared::default();
+    }
+    Prepared::of([Fact::of(NodeStarted { node: view.node.id.clone(), number })])
+}
+
+pub(super) fn skip(view: &View<'_>, reason: SkipReason) -> Prepared {
+    Prepared::of([Fact::of(NodeSkipped { node: view.node.id.clone(), reason })])
+}
+
+/// The step ends well. Its output is recorded here, unless it is recorded elsewhere.
+pub(super) fn succeed(view: &View<'_>, output: Option<Json>) -> Prepared {
+    Prepared::of([ended(view, StepResult::Success, output)])
+}
+
+/// The same of a pure body: what it took, and what a model used.
+pub(super) fn succeed_after(view: &View<'_>, output: Json, model: Option<ModelRecord>, took_us: u64) -> Prepared {
+    let (node, took_us) = (view.node.id.clone(), Some(took_us));
+    let output = Some(output);
+    Prepared::of([Fact::of(NodeFinished { error: None, model, node, output, result: StepResult::Pure, took_us })])
+}
+
+pub(super) fn ended(view: &View<'_>, result: StepResult, output: Option<Json>) -> Fact {
+    let node = view.node.id.clone();
+    Fact::of(NodeFinished { error: None, model: None, node, output, result, took_us: None })
+}
+
+pub(super) fn fail_template(view: &View<'_>, what: &str, error: &aetheris_expr::ExprError) -> Prepared {
+    fail(view, Failure::new("template_error", format!("{what} cannot be rendered: {error}")))
+}
+
+/// The step fails, whatever its retry policy says.
+pub(super) fn fail(view: &View<'_>, error: Failure) -> Prepared {
+    fail_after(view, StepResult::PermanentFailure, TryFailed::new(error, None, false))
+}
+
+/// The step fails with its last try. A call whose outcome is unknown is given up with it.
+pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
+    let TryFailed { error, model, took_us, .. } = failed;
+    let node = view.node.id.clone();
+    let event = NodeFinished { error: Some(error), model, node, output: None, result, took_us };
+    let given_up = view.invocation().and_then(|call| unanswered(view.ledger, call));
+    Prepared::of([match given_up {
+        Some(settle) => Fact::with_ledger(event, LedgerWrite::Settle(settle)),
+        None => Fact::of(event),
+    }])
+}
+
+/// What became of a call.
+pub(super) fn call_ended(
+    view: &View<'_>,
+    permit: u32,
+    outcome: InvocationOutcome,
+    source: Source,
+    error: Option<Failure>,
+) -> ToolInvocationFinished {
+    ToolInvocationFinished { error, node: view.node.id.clone(), outcome, permit, source }
+}
+
+pub(super) fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
+    LedgerWrite::Settle(Settle { key: invocation.key, permit_id: invocation.permit_id, trigger })
+}
+
+/// The doubt about a call stands at this policy of its tool.
+pub(super) fn in_doubt(view: &View<'_>, invocation: &Invocation, policy: u32, reason: &str) -> StepInDoubt {
+    let reason = Failure::new("", reason).message;
+    StepInDoubt { node: view.node.id.clone(), permit: invocation.permit, policy, reason }
+}
+
+/// A fact that says that a call's outcome is unknown, in the ledger as well unless that knows.
+pub(super) fn unknown(view: &View<'_>, invocation: &Invocation, event: impl Into<Event>) -> Fact {
+    match known_outcome(view.ledger, invocation) {
+        Known::Doubt => Fact::of(event),
+        Known::Nothing | Known::Outcome => Fact::with_ledger(event, settle(invocation, LedgerTrigger::Doubt)),
+    }
+}
+
+/// The answer to a doubt.
+pub(super) fn resolved(
+    view: &View<'_>,
+    invocation: &Invocation,
+    by: Resolver,
+    outcome: DoubtOutcome,
+) -> InDoubtResolved {
+    InDoubtResolved {
+        by,
+        grounds: None,
+        node: view.node.id.clone(),
+        note: None,
+        outcome,
+        permit: invocation.permit,
+        result: None,
+        settle_us: None,
+        then: None,
+    }
+}
