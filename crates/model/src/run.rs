@@ -324,7 +324,7 @@ impl<'s> Deciding<'s> {
 
     /// Takes what was decided into the unit. Whether it is to be written now.
     fn follow(&mut self, node: u8, prepared: Prepared) -> Result<bool, Stop> {
-        let Prepared { facts, next } = prepared;
+        let Prepared { facts, next, .. } = prepared;
         let calls = matches!(&next, Next::Perform(Body::Call(_, Role::Permit(_))));
         if calls && !self.run.safe && !self.has(Mutation::LeaseNotChecked) {
             // What is known is written; nothing new starts.
@@ -334,7 +334,7 @@ impl<'s> Deciding<'s> {
             self.take(fact)?;
         }
         match next {
-            Next::Go => Ok(false),
+            Next::Go | Next::Again => Ok(false),
             Next::Record => Ok(true),
             Next::TryFailed(_) if self.is_disproved(node) && self.has(Mutation::DisproofGivesACall) => Ok(false),
             Next::TryFailed(failed) => {
@@ -343,7 +343,7 @@ impl<'s> Deciding<'s> {
             }
             Next::Release(release) => {
                 let expected = match release {
-                    Release::Block { expected, .. } => expected.filter(|_| !self.overlooks(node)),
+                    Release::Block { expected } => expected.filter(|_| !self.overlooks(node)),
                     Release::Requeue => None,
                 };
                 let count = expected.and_then(|expected| u8::try_from(expected.count).ok());

@@ -91,8 +91,7 @@ pub(super) async fn perform(rt: &Runtime, lease: &Lease, body: Body, begun: Begu
     Ok(match body {
         Body::Call(call, Role::Pure) => call_pure(rt, lease, *call).await.map(|outcome| Said::Called(outcome, took())),
         Body::Call(call, Role::Permit(permit)) => {
-            let spent = began.saturating_sub(begun.sent_at);
-            let outcome = call_permitted(rt, lease, *call, &permit, spent).await;
+            let outcome = call_permitted(rt, lease, *call, &permit, begun.sent_at).await;
             outcome.map(|outcome| Said::Permitted(outcome, permit))
         }
         Body::Call(call, Role::Reconcile(question)) => {
@@ -130,10 +129,11 @@ async fn call_permitted(
     lease: &Lease,
     call: ToolCall,
     permit: &Permit,
-    spent: Duration,
+    sent_at: Duration,
 ) -> Option<ToolOutcome> {
     aetheris_fault::crash_point!("run.tool.before_call");
     let flight = rt.in_flight.leave(permit.id);
+    let spent = rt.system.clock.boot().saturating_sub(sent_at);
     let limit = call.timeout + grace_after(spent);
     let outcome = match permit.class {
         EffectClass::Pure | EffectClass::Idempotent => call_cancellable(rt, lease, call, limit).await,

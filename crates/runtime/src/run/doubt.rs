@@ -38,7 +38,7 @@ pub(super) fn enter(view: &View<'_>, reason: &str) -> Result<Prepared, Failure> 
     let invocation = view.called()?;
     let event = facts::in_doubt(view, invocation, 0, reason);
     aetheris_fault::crash_point!("run.doubt.entered");
-    Ok(Prepared::of([facts::unknown(view, invocation, event)]))
+    Ok(Prepared::of([facts::unknown(view, invocation, event)]).next(Next::Again))
 }
 
 /// Tries the policy where the doubt stands.
@@ -103,7 +103,7 @@ fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span
         let timer = TimerId::Doubt(node.clone());
         blocked = blocked.and(Fact::of(TimerSet { after_us: span.micros(), timer }));
     }
-    blocked.next(Next::Release(Release::Block { expected: None, see: None }))
+    blocked.next(Next::Release(Release::Block { expected: None }))
 }
 
 /// Asks a pure tool. "Happened" is believed at once, and "did not happen" of one that refuses the permit from then
@@ -187,13 +187,9 @@ fn looked(view: &View<'_>, whom: &Reconcile, clocks: Clocks, (invocation, doubt)
     if (open || flying) && !aetheris_fault::planted!("disproof-believed-early") {
         aetheris_fault::sometimes!(DisproofTooEarly);
         let left = disproof::left(row, lifetime, settled, Reading { at: view.state.last_at, boot: answered });
-        let mut later = ask_later(view, &whom.tool, if flying { left.max(IN_FLIGHT_LOOK) } else { left });
-        if let Next::Release(Release::Block { see, .. }) = &mut later.next
-            && disproof::is_unseen(row, answered)
-        {
-            *see = Some(LedgerWrite::See { key: invocation.key, permit_id });
-        }
-        return later;
+        let later = ask_later(view, &whom.tool, if flying { left.max(IN_FLIGHT_LOOK) } else { left });
+        let see = disproof::is_unseen(row, answered).then_some(LedgerWrite::See { key: invocation.key, permit_id });
+        return Prepared { see, ..later };
     }
     disprove(view, invocation, doubt, (Grounds::Clock, settled, asked))
 }

@@ -58,15 +58,19 @@ impl<'r> Run<'r> {
         let mut prepared = step::prepare(&self.view(node)).map_err(Stop::Fault)?;
         self.accepted_from = None;
         loop {
-            let Prepared { facts, next } = prepared;
+            let Prepared { facts, next, see } = prepared;
             if let Next::Perform(body) = &next
                 && body.needs().lease == LeaseNeed::BeforeAndAfter
             {
                 self.require_safe_lease().await?;
             }
             self.take(facts)?;
+            if let Some(see) = see {
+                self.draft.also_settle(see);
+            }
             prepared = match next {
                 Next::Go => return Ok(None),
+                Next::Again => step::prepare(&self.view(node)).map_err(Stop::Fault)?,
                 Next::Record => {
                     self.flush(Purpose::Record).await?;
                     return Ok(None);
@@ -102,11 +106,8 @@ impl<'r> Run<'r> {
     /// Gives the job away with all that is drafted. `None` when the newer state does not allow it.
     async fn release(&mut self, release: Release) -> Result<Option<RunEnd>, Stop> {
         let (purpose, end) = match release {
-            Release::Block { expected, see } => {
+            Release::Block { expected } => {
                 self.draft.expect_signals(expected);
-                if let Some(see) = see {
-                    self.draft.also_settle(see);
-                }
                 (Purpose::Block, RunEnd::Blocked)
             }
             Release::Requeue => (Purpose::Requeue, RunEnd::Requeued),

@@ -12,7 +12,7 @@ use aetheris_core::state::InvocationPhase;
 use aetheris_core::step::StepStatus;
 use aetheris_store::{LedgerWrite, NewEffect};
 
-use super::kind::tool;
+use super::kind::tool::{self, CameTo};
 use super::prepared::{Body, Next, Permit, Prepared, Role, TryFailed};
 use super::view::View;
 use super::{doubt, facts};
@@ -97,12 +97,12 @@ pub(super) fn discard_unused(view: &View<'_>, permit: &Permit, why: Failure) -> 
 /// # Errors
 /// The history contradicts itself.
 pub(super) fn conclude(view: &View<'_>, permit: &Permit, outcome: ToolOutcome) -> Result<Prepared, Failure> {
-    let (told, failed) = match tool::outcome_of(view, outcome) {
-        Ok(result) => return Ok(effect(view, permit, result)),
-        Err((InvocationOutcome::InDoubt, failed)) if aetheris_fault::planted!("retry-any-error") => {
+    let (told, failed) = match tool::come_to(view, outcome) {
+        CameTo::Result(result) => return Ok(effect(view, permit, result)),
+        CameTo::Failure(InvocationOutcome::InDoubt, failed) if aetheris_fault::planted!("retry-any-error") => {
             (InvocationOutcome::NotSent, TryFailed { retryable: true, ..failed })
         }
-        Err(ended) => ended,
+        CameTo::Failure(told, failed) => (told, failed),
     };
     let unknown = told == InvocationOutcome::InDoubt;
     if unknown && permit.class == EffectClass::AtMostOnce && !aetheris_fault::planted!("timeout-is-a-failure") {
@@ -155,7 +155,9 @@ pub(super) fn catch_up(view: &View<'_>) -> Result<Prepared, Failure> {
         source = Source::CaughtUp;
     }
     let finished = facts::call_ended(view, invocation.permit, InvocationOutcome::Committed, source, None);
-    let open = view.ledger.get(&key).filter(|row| row.status != LedgerStatus::Committed);
+    // A row of an older permit is not this call's: the run has not read the newer one.
+    let own = view.ledger.get(&key).filter(|row| row.permit_id == invocation.permit_id);
+    let open = own.filter(|row| row.status != LedgerStatus::Committed);
     caught_up = caught_up.and(match open {
         Some(row) => {
             let settle = Settle { key, permit_id: row.permit_id, trigger: LedgerTrigger::Commit };

@@ -28,6 +28,8 @@ pub struct Prepared {
     pub facts: Vec<Fact>,
     /// What comes then.
     pub next: Next,
+    /// A first reading of this boot clock that the ledger is to keep, whatever is written next.
+    pub see: Option<LedgerWrite>,
 }
 
 /// What is next once the facts are drafted.
@@ -36,6 +38,8 @@ pub enum Next {
     /// The job is looked at again.
     #[default]
     Go,
+    /// The step is decided again at once, on the state with these facts.
+    Again,
     /// The facts are written first; then the job is looked at again.
     Record,
     /// The try has failed with these facts: its retry policy is asked.
@@ -61,7 +65,8 @@ impl Prepared {
     /// Its facts, and then all that follows, whose next is the next of both.
     pub fn then(self, later: Self) -> Self {
         debug_assert!(matches!(self.next, Next::Go), "what follows has nothing before it");
-        Self { facts: self.facts.into_iter().chain(later.facts).collect(), next: later.next }
+        let facts = self.facts.into_iter().chain(later.facts).collect();
+        Self { facts, next: later.next, see: self.see.or(later.see) }
     }
 
     /// The same with another next.
@@ -82,8 +87,6 @@ pub enum Release {
     Block {
         /// The kept signals that the run knows: the store is to have no other.
         expected: Option<ExpectedSignals>,
-        /// A first reading of this boot clock that the ledger is to keep.
-        see: Option<LedgerWrite>,
     },
     /// It is pending again.
     Requeue,

@@ -39,6 +39,23 @@ pub(crate) async fn in_doubt(policies: &str) -> (World, crate::world::Process, J
     (world, process, job)
 }
 
+/// The run that hears it has loaded the row of the permit before: its answer is recorded with the first hearing.
+#[tokio::test(start_paused = true)]
+async fn a_happened_that_was_heard_once_is_not_asked_for_again() {
+    let world = World::new();
+    let retry = "retry: { max_attempts: 3, backoff: 2s, jitter: none }\n";
+    world.put(&agent("[{ reconcile: look }, fail]").replace("tools:", &format!("{retry}tools:"))).await;
+    let refused = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    world.tools.next("pay", [Act::Say(refused), Act::Say(unknown("connection reset"))]);
+    let heard = done(json!({ "outcome": "happened", "result": 7 }));
+    world.tools.next("look", [Act::Say(heard), Act::Say(done(json!({ "outcome": "unknown" })))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+    assert_eq!((world.tools.count("pay"), world.tools.count("look")), (2, 1));
+}
+
 /// The next policy is for a tool that has no answer, and not for one that was never asked.
 #[tokio::test(start_paused = true)]
 async fn a_question_that_could_not_leave_has_no_answer_yet() {

@@ -26,20 +26,27 @@ pub(super) fn prepare(view: &View<'_>, name: &ToolName, input: &Json) -> Result<
 }
 
 pub(in crate::run) fn conclude(view: &View<'_>, outcome: ToolOutcome, took: u64) -> Prepared {
-    match outcome_of(view, outcome) {
-        Ok(output) => facts::succeed_after(view, output, None, took),
-        Err((_, failed)) => Prepared::default().next(Next::TryFailed(TryFailed { took_us: Some(took), ..failed })),
+    match come_to(view, outcome) {
+        CameTo::Result(output) => facts::succeed_after(view, output, None, took),
+        CameTo::Failure(_, failed) => {
+            Prepared::default().next(Next::TryFailed(TryFailed { took_us: Some(took), ..failed }))
+        }
     }
 }
 
-/// What a call came to: its result, or what is recorded of it and what may follow.
-pub(in crate::run) fn outcome_of(
-    view: &View<'_>,
-    outcome: ToolOutcome,
-) -> Result<Json, (InvocationOutcome, TryFailed)> {
-    Err(match outcome {
+/// What a call came to.
+pub(in crate::run) enum CameTo {
+    /// A result that can be recorded.
+    Result(Json),
+    /// What is recorded of it instead, and what may follow.
+    Failure(InvocationOutcome, TryFailed),
+}
+
+/// Reads what a tool said, for pure and permitted calls alike.
+pub(in crate::run) fn come_to(view: &View<'_>, outcome: ToolOutcome) -> CameTo {
+    let (told, failed) = match outcome {
         ToolOutcome::Done(result) => match Json::checked(result.value().clone()) {
-            Ok(result) => return Ok(result),
+            Ok(result) => return CameTo::Result(result),
             // It acted, and what it said cannot be kept: nobody can say what the result is.
             Err(error) => {
                 let failure = Failure::new("result_refused", format!("the tool's result cannot be recorded: {error}"));
@@ -59,5 +66,6 @@ pub(in crate::run) fn outcome_of(
             let given_up = timeout && view.retry().on_timeout == OnTimeout::Fail;
             (InvocationOutcome::InDoubt, TryFailed::new(error, retry_after, !given_up))
         }
-    })
+    };
+    CameTo::Failure(told, failed)
 }

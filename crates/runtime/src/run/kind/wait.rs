@@ -134,5 +134,5 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
         }
     }
     aetheris_fault::crash_point!("run.block.drafted");
-    blocked.next(Next::Release(Release::Block { expected: expects, see: None }))
+    blocked.next(Next::Release(Release::Block { expected: expects }))
 }

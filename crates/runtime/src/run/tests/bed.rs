@@ -130,7 +130,7 @@ impl Bed {
 
     /// The facts of a decision become the state's. Their names, and what is next.
     pub(super) fn take(&mut self, prepared: Prepared) -> (Vec<&'static str>, Next) {
-        let Prepared { facts, next } = prepared;
+        let Prepared { facts, next, .. } = prepared;
         let mut names = Vec::new();
         for fact in facts {
             names.push(fact.event.kind().as_str());

@@ -118,7 +118,7 @@ fn an_unknown_outcome_is_a_doubt_where_a_call_may_act_twice_and_another_try_wher
     assert!(prepared.facts.iter().all(|fact| owed_by(bed.state.id, fact).is_none()), "nothing is known");
     let (facts, next) = bed.take(prepared);
     assert_eq!(facts, ["step_in_doubt"]);
-    assert!(matches!(next, Next::Go), "{next:?}");
+    assert!(matches!(next, Next::Again), "its policies begin in the same turn: {next:?}");
 
     let (mut bed, _, permit) = called(Idempotent);
     let (facts, _) = bed.conclude(Said::Permitted(unknown(true), permit));

@@ -1,13 +1,14 @@
 //! Doubts: the policies of a tool, and what its answers are worth.
 
 use aetheris_core::disproof::Grounds;
-use aetheris_core::event::{DoubtOutcome, Event, Failure};
+use aetheris_core::event::{DoubtOutcome, EndCause, Event, Failure};
 use aetheris_core::id::BootId;
 use aetheris_core::json::Json;
+use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::DoubtPolicy::{Fail, Human, Wait};
 use aetheris_core::plan::{DoubtPolicy, EffectClass, Reconcile};
 use aetheris_core::time::{BootMoment, Reading, Span, Timestamp};
-use aetheris_store::LedgerWrite;
+use aetheris_store::{EffectRow, LedgerWrite};
 use serde_json::{Value, json};
 
 use super::bed::{Bed, calls_tool, tool};
@@ -125,10 +126,16 @@ fn a_boot_clock_that_did_not_give_the_permit_is_noted_before_it_counts() {
     let mut bed = doubted(vec![ask()]);
     let asked = question(&mut bed);
     bed.reload();
-    let said = said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false));
-    let (facts, next) = bed.conclude(said);
-    assert_eq!(facts, ["job_waiting", "timer_set"]);
-    assert!(matches!(next, Next::Release(Release::Block { see: Some(LedgerWrite::See { .. }), .. })), "{next:?}");
+    // Also where the job is to end or to be held still, so that it does not block any more.
+    for (end, facts) in [(None, &["job_waiting", "timer_set"][..]), (Some(EndCause::Pause), &[])] {
+        bed.state.end_requested = end;
+        let asked = Question { permit_id: asked.permit_id, refuses: false, whom: asked.whom.clone() };
+        let said = said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false));
+        let prepared = bed.ask(|view| step::conclude(view, said)).unwrap();
+        assert!(matches!(prepared.see, Some(LedgerWrite::See { .. })), "{end:?}");
+        let told: Vec<&str> = prepared.facts.iter().map(|fact| fact.event.kind().as_str()).collect();
+        assert_eq!(told, facts, "{end:?}");
+    }
 }
 
 #[test]
@@ -159,4 +166,27 @@ fn an_answer_about_a_call_that_is_no_longer_in_doubt_is_dropped() {
     bed.state.steps.get_mut("n").unwrap().status = aetheris_core::step::StepStatus::Running;
     let (facts, next) = bed.conclude(said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false)));
     assert!(facts.is_empty() && matches!(next, Next::Go));
+}
+
+/// A run that has taken over between two permits has the row of the older one until it reads again.
+#[test]
+fn a_happened_is_caught_up_whichever_permit_the_loaded_row_is_of() {
+    let mut bed = Bed::of(calls_tool(), EffectClass::AtMostOnce);
+    bed.tools[0].1.on_in_doubt = vec![ask()];
+    bed.tools.push(("look", tool(EffectClass::Pure, Vec::new())));
+    let Body::Call(_, Role::Permit(first)) = bed.begin() else { panic!("no call") };
+    bed.reload();
+    let refused = ToolOutcome::RefusedRetryable { error: Failure::new("busy", ""), retry_after: None };
+    bed.conclude(Said::Permitted(refused, first));
+    bed.ledger.get_mut(&first.key).unwrap().status = LedgerStatus::RefusedRetryable;
+    let Body::Call(_, Role::Permit(second)) = bed.begin() else { panic!("no second call") };
+    let unknown = ToolOutcome::Unknown { error: Failure::new("lost", ""), retry_after: None, timeout: false };
+    bed.conclude(Said::Permitted(unknown, second));
+    let asked = question(&mut bed);
+    bed.conclude(said(json!({ "outcome": "happened", "result": 4 }), asked, clocks(0, false)));
+    let effect = EffectRow { at: Timestamp::default(), key: second.key, permit: 2, result: Json::new(json!(4)) };
+    bed.effects.insert(second.key, effect);
+    let caught_up = bed.ask(step::prepare).unwrap();
+    let settles = caught_up.facts.iter().filter(|fact| fact.ledger.is_some()).count();
+    assert_eq!(settles, 0, "the first permit is not this call's, and the second is committed");
 }
