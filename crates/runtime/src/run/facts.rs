@@ -1,4 +1,4 @@
-//! The facts that decisions return, made in one place each.
+//! The facts that more than one decision returns.
 
 use aetheris_core::event::{
     DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, ModelRecord, NodeFinished, NodeSkipped,
