@@ -94,6 +94,10 @@ pub(crate) fn serve(tx: &mut Tx<'_, '_>, pending: &[PendingClaim], sent_at: Dura
 /// Due jobs go over to those that can be claimed, a bounded number in one transaction: heartbeats and commits wait for
 /// its end. Those that are left are due, so that whoever finds nothing to claim is served again at once.
 fn promote(tx: &mut Tx<'_, '_>) -> Result<(), Error> {
+    // A statement that may change a job opens every index of its table first, which takes longer than this look.
+    if next_delayed(tx.sql)?.is_none_or(|due| due > tx.now) {
+        return Ok(());
+    }
     tx.run(Query::JobsPromote, params![tx.now.micros(), count(limits::WRITER_BATCH_MAX)])?;
     Ok(())
 }

@@ -18,6 +18,8 @@ use crate::rows;
 pub(crate) struct Meta {
     pub(crate) generation: u32,
     pub(crate) mark: Mark,
+    /// Transactions that wrote no event.
+    writes: i64,
 }
 
 impl Meta {
@@ -26,7 +28,7 @@ impl Meta {
         let found = sql.first(Query::MetaRead, [], |row| {
             let boot_id = rows::maybe(row, 4, |row, i| rows::id(row, i, BootId::from_slice))?;
             let mark = Mark { boot: row.get(3)?, boot_id, clock: row.get(1)?, offset: row.get(2)? };
-            Ok::<_, Error>(Self { generation: rows::number(row, 0)?, mark })
+            Ok::<_, Error>(Self { generation: rows::number(row, 0)?, mark, writes: row.get(5)? })
         })?;
         found.ok_or_else(|| Error::Corrupt("the table `meta` is empty".to_owned()))
     }
@@ -41,6 +43,8 @@ pub(crate) struct Changes {
     pub(crate) claimable: bool,
     /// Events.
     pub(crate) events: u64,
+    /// The number of the last of them.
+    pub(crate) last_event: Option<i64>,
     /// Jobs per status, by the status's number.
     pub(crate) counts: [i64; STATUSES],
     /// The first moment from which on a job written here can be claimed.
@@ -71,12 +75,13 @@ pub(crate) struct Tx<'t, 'c> {
     look: Look,
     mark: Mark,
     mark_wanted: bool,
+    writes: i64,
 }
 
 impl<'t, 'c> Tx<'t, 'c> {
     /// Reads the store's row and its clock.
     pub(crate) fn open(sql: &'t mut Prepared<'c>, clock: &StoreClock) -> Result<Self, Error> {
-        let Meta { generation, mark } = Meta::read(sql)?;
+        let Meta { generation, mark, writes } = Meta::read(sql)?;
         let look = clock.look(Some(mark));
         let changes = Changes::default();
         Ok(Self {
@@ -90,6 +95,7 @@ impl<'t, 'c> Tx<'t, 'c> {
             look,
             mark,
             mark_wanted: false,
+            writes,
         })
     }
 
@@ -111,6 +117,12 @@ impl<'t, 'c> Tx<'t, 'c> {
     /// Writes the clock's mark with this transaction, whether or not it is due: the smallest write there is.
     pub(crate) fn write_mark(&mut self) {
         self.mark_wanted = true;
+    }
+
+    /// How far the database has come with this transaction: the number of its last event, and of transactions that had
+    /// none. None where this one has none either: it is then one of those that are counted at the end.
+    pub(crate) fn reached(&self) -> Option<u64> {
+        self.changes.last_event.map(|num| self.writes.saturating_add(num).unsigned_abs())
     }
 
     /// Runs a statement that must change exactly one row: the last wall behind the checks.

@@ -78,6 +78,7 @@ pub(crate) fn insert_event(
         Text(&event.payload),
     ];
     tx.sql.run(Query::EventInsert, row)?;
+    tx.changes.last_event = Some(tx.sql.connection().last_insert_rowid());
     tx.changes.rows += 1;
     tx.changes.events += 1;
     tx.changes.bytes += u64::try_from(event.payload.len()).unwrap_or(0) + EVENT_ROW_BYTES;

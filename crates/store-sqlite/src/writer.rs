@@ -138,6 +138,8 @@ struct Writer<'c> {
     /// The clock's mark as the last transaction has left it.
     mark: Option<Mark>,
     next_due: Option<Timestamp>,
+    /// When it was last asked whether another process has written.
+    others_at: Option<Instant>,
     pace: Pace,
     parts: Parts,
     sql: Prepared<'c>,
@@ -153,6 +155,7 @@ impl<'c> Writer<'c> {
             data_version: 0,
             mark: None,
             next_due: None,
+            others_at: None,
             pace: Pace::default(),
             parts,
             sql: Prepared::new(conn),
@@ -208,8 +211,14 @@ impl<'c> Writer<'c> {
     /// How long pending claims can be left alone.
     fn patience(&self) -> Option<Duration> {
         let deadline = self.pending.iter().map(|claim| claim.deadline).min()?;
+        let now = ticks();
         let due = self.next_due.map_or(LOOK, |due| due.since(self.now()).to_std());
-        Some(deadline.saturating_duration_since(ticks()).min(due).min(LOOK))
+        Some(deadline.saturating_duration_since(now).min(due).min(self.look_in(now)))
+    }
+
+    /// How long until it is asked again whether another process has written.
+    fn look_in(&self, now: Instant) -> Duration {
+        self.others_at.map_or(LOOK, |asked| LOOK.saturating_sub(now.saturating_duration_since(asked)))
     }
 
     /// Takes what else waits, and whether a claim has to be answered in this round.
@@ -246,6 +255,12 @@ impl<'c> Writer<'c> {
             self.claimable = true;
             return;
         }
+        // Asked in every round it would be a tenth of a short transaction's work.
+        let now = ticks();
+        if self.others_at.is_some() && !self.look_in(now).is_zero() {
+            return;
+        }
+        self.others_at = Some(now);
         // Changes with the writes of every connection but this one.
         let version = self.sql.first(Query::DataVersion, [], |row| row.get::<_, i64>(0));
         if let Ok(Some(version)) = version
@@ -350,12 +365,21 @@ impl<'c> Writer<'c> {
         };
         let wanted = wanted && !self.pending.is_empty();
         let served = if wanted { Some(claim::serve(&mut tx, &self.pending, sent_at)?) } else { None };
+        let reached = tx.reached();
         let mut changes = tx.finish()?;
         if changes.rows > 0 && self.parts.seen.is_some() {
-            let reached = |row: &rusqlite::Row<'_>| Ok::<i64, Error>(row.get(0)?);
-            changes.reached = self.sql.first(Query::MetaWrites, [], reached)?.map(i64::unsigned_abs);
+            changes.reached = match reached {
+                Some(reached) => Some(reached),
+                None => self.reached()?,
+            };
         }
         Ok(Outcome { answers, changes, served })
+    }
+
+    /// How far the database has come, by its rows.
+    fn reached(&mut self) -> Result<Option<u64>, Error> {
+        let reached = |row: &rusqlite::Row<'_>| Ok::<i64, Error>(row.get(0)?);
+        Ok(self.sql.first(Query::MetaWrites, [], reached)?.map(i64::unsigned_abs))
     }
 
     /// Whether anything of it is there, after COMMIT has answered with an error.
@@ -623,6 +647,11 @@ mod tests {
         let (claim, _answer) = pending(far);
         writer.pending.push(claim);
         assert_eq!(writer.patience(), Some(LOOK));
+        writer.others_at = Some(ticks() - LOOK);
+        assert_eq!(writer.patience(), Some(Duration::ZERO), "others are looked for");
+        writer.others_at = Some(ticks());
+        assert!(writer.patience().is_some_and(|left| !left.is_zero() && left < LOOK), "they were a moment ago");
+        writer.others_at = None;
         let now = desk.clock.wall();
         for (due, patience) in [(20, 20), (49, 49), (51, 50), (0, 0)] {
             writer.next_due = Some(now.after(Span::from_millis(due)));
@@ -673,7 +702,11 @@ mod tests {
         assert!(notices(&mut writer), "it has not looked yet");
         assert!(!notices(&mut writer));
         other.execute("UPDATE meta SET writes = writes + 1", []).unwrap();
+        writer.others_at = Some(ticks());
+        assert!(!notices(&mut writer), "it has looked a moment ago");
+        writer.others_at = Some(ticks() - LOOK);
         assert!(notices(&mut writer));
+        writer.others_at = Some(ticks() - LOOK);
         assert!(!notices(&mut writer), "it is known");
         writer.next_due = Some(desk.clock.wall().after(Span::from_secs(1)));
         desk.clock.advance(Span::from_micros(999_999));

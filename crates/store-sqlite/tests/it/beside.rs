@@ -11,11 +11,12 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
-use aetheris_store::system::{Clock as _, SystemClock};
-use aetheris_store::{Checkpoint, JobFilter, Purpose, Store as _};
+use aetheris_store::system::{Clock, SystemClock};
+use aetheris_store::{Boxed, Checkpoint, JobFilter, Purpose, Store as _};
 use aetheris_store_conformance::fixture::agent;
-use aetheris_store_conformance::{Fixture, Message};
+use aetheris_store_conformance::{Fixture, Harness, Message, Opened};
 use aetheris_store_sqlite::{Backed, Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
+use rusqlite::Connection;
 
 use crate::folder::{At, Folder, options};
 
@@ -30,6 +31,45 @@ fn names(folder: &Folder) -> Vec<String> {
 fn open(folder: &Folder, opening: u128) -> SqliteStore {
     let custody = Some(Custody { folder: 1, moved: false, opening });
     SqliteStore::open(SqliteOptions { custody, ..options(folder, Arc::new(SystemClock)) }).unwrap()
+}
+
+/// Stores on one folder, as of a process that works on it.
+struct AtWork(Arc<Folder>);
+
+impl Harness for AtWork {
+    fn open(&self, _: Arc<dyn Clock>) -> Boxed<'_, Opened> {
+        let opened = Opened { keep: Box::new(Arc::clone(&self.0)), store: Arc::new(open(&self.0, 1)) };
+        Box::pin(std::future::ready(opened))
+    }
+}
+
+/// Whoever noted less would take an older copy for the newest, and whoever noted more would refuse the newest.
+#[tokio::test]
+async fn what_is_noted_is_what_the_database_has_whatever_was_written() {
+    let folder = Arc::new(Folder::new());
+    let fixture = Fixture::open(&AtWork(Arc::clone(&folder))).await;
+    let conn = Connection::open(folder.database()).unwrap();
+    let sql = "SELECT writes, (SELECT max(num) FROM events) FROM meta";
+    let mut lasts = Vec::new();
+    for round in 0..3 {
+        for write in ["a job", "a claim", "an agent", "nothing"] {
+            match write {
+                "a job" => drop(fixture.pending().await),
+                "a claim" => assert_eq!(fixture.claim(1).await.len(), 1),
+                "an agent" => drop(fixture.store().put_agent(agent(write, &round.to_string())).await.unwrap()),
+                _ => assert!(fixture.claim(1).await.is_empty()),
+            }
+            // The note comes behind the answer: whoever is answered next finds it.
+            fixture.store().health().await.unwrap();
+            let (silent, last): (i64, i64) = conn.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+            let seen = std::fs::read_to_string(folder.path().join("aetheris.seen")).unwrap();
+            let noted = seen.lines().find_map(|line| line.strip_prefix("writes")).unwrap();
+            assert_eq!(noted.trim().parse::<i64>().unwrap(), silent + last, "{write}, round {round}");
+            lasts.push((silent, last));
+        }
+    }
+    lasts.dedup();
+    assert_eq!(lasts.len(), 9, "three of the four write: {lasts:?}");
 }
 
 /// As a restore names what it has put in place.
