@@ -6,9 +6,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
+use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{Tool, ToolKind};
 use aetheris_runtime::ports::{ToolCall, ToolOutcome, Tools};
 use futures_util::FutureExt;
@@ -33,7 +34,7 @@ pub struct FunctionCall {
     /// The idempotency key, the same at every try.
     pub key: IdempotencyKey,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The tool's name in the agent's profile.
     pub tool: ToolName,
     /// The try of this step: 1, 2, …

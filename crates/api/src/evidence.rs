@@ -2,9 +2,11 @@
 
 use aetheris_core::event::{DoubtOutcome, Resolver, Source, StepResult};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, NodeId, SessionId, ToolName, WorkerId};
+use aetheris_core::id::NodeId;
+use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, SessionId, ToolName, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
@@ -119,7 +121,7 @@ pub struct EvidenceView {
     pub invocation: IdempotencyKey,
     /// The node.
     #[schema(value_type = String)]
-    pub node_id: NodeId,
+    pub node_id: StepPath,
     /// What came.
     #[schema(value_type = schema::Any)]
     pub outcome: Json,
@@ -300,7 +302,7 @@ pub struct TraceStep {
     pub needs: Vec<NodeId>,
     /// The node.
     #[schema(value_type = String)]
-    pub node_id: NodeId,
+    pub node_id: StepPath,
     /// How it ended.
     #[schema(value_type = Option<schema::Result>)]
     pub result: Option<StepResult>,

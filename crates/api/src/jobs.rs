@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
-use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, SessionId, WorkerId};
+use aetheris_core::id::{AgentName, AttemptId, JobId, SessionId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::WaitType;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
@@ -96,7 +97,7 @@ pub struct JobErrorView {
     pub message: String,
     /// The node that failed, where it was one.
     #[schema(value_type = Option<String>)]
-    pub node_id: Option<NodeId>,
+    pub node_id: Option<StepPath>,
 }
 
 /// What a blocked job waits for.
@@ -116,7 +117,7 @@ pub struct WaitingView {
     pub next: Option<InDoubtNext>,
     /// The node.
     #[schema(value_type = String)]
-    pub node_id: NodeId,
+    pub node_id: StepPath,
     /// Why, for people.
     pub reason: Option<String>,
     /// The JSON Schema that the payload must fit, where the agent's file has one. In lists of jobs it is left out.
@@ -279,7 +280,7 @@ pub struct JobView {
     /// Its steps by node, all of its plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<BTreeMap<String, StepView>>)]
-    pub steps: Option<BTreeMap<NodeId, StepView>>,
+    pub steps: Option<BTreeMap<StepPath, StepView>>,
     /// When it was last written.
     #[schema(value_type = schema::Time)]
     pub updated_at: Timestamp,

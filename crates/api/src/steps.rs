@@ -1,7 +1,7 @@
 //! What the steps of a job were given, and what they gave.
 
-use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::step::StepStatus;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -44,7 +44,7 @@ pub struct StepValuesView {
     pub input: Option<ValueView>,
     /// The node.
     #[schema(value_type = String)]
-    pub node_id: NodeId,
+    pub node_id: StepPath,
     /// What it gave.
     pub output: Option<ValueView>,
     /// What it is doing.

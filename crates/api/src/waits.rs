@@ -1,9 +1,10 @@
 //! What waits for someone: open waits, and calls whose outcome is unknown.
 
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId, SessionId, ToolName};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SessionId, ToolName};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::recovery::DoubtNext;
 use aetheris_core::time::{Span, Timestamp};
@@ -37,7 +38,7 @@ pub struct WaitView {
     pub job_id: JobId,
     /// The node.
     #[schema(value_type = String)]
-    pub node_id: NodeId,
+    pub node_id: StepPath,
     /// Why its job is held still, and since when; what ends the wait counts all the same.
     #[serde(default)]
     pub paused: Option<PausedView>,
@@ -129,7 +130,7 @@ pub struct InDoubtView {
     pub next: Option<InDoubtNext>,
     /// The node.
     #[schema(value_type = String)]
-    pub node_id: NodeId,
+    pub node_id: StepPath,
     /// The number of the permission whose call is unknown.
     pub permit: u32,
     /// What is being done about it, of the tool's list `on_in_doubt`.

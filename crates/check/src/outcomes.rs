@@ -7,9 +7,10 @@ use aetheris_core::event::{
     DoubtOutcome, Event, InvocationOutcome, JobFailed, Recorded, SUCCEEDED_BEFORE, StepResult, ToolInvocationStarted,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, NodeId};
+use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::EffectRow;
@@ -79,9 +80,9 @@ pub(crate) fn listed(doubts: &BTreeSet<IdempotencyKey>, listed: &BTreeSet<Idempo
 }
 
 fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
-    let mut keys: BTreeMap<&NodeId, IdempotencyKey> = BTreeMap::new();
+    let mut keys: BTreeMap<&StepPath, IdempotencyKey> = BTreeMap::new();
     let mut told: BTreeMap<IdempotencyKey, Told> = BTreeMap::new();
-    let mut committed_at: BTreeMap<&NodeId, Timestamp> = BTreeMap::new();
+    let mut committed_at: BTreeMap<&StepPath, Timestamp> = BTreeMap::new();
     for recorded in events {
         let at = recorded.at;
         if let Event::ToolInvocationStarted(started) = &recorded.event {
@@ -120,7 +121,7 @@ fn told(events: &[Recorded]) -> BTreeMap<IdempotencyKey, Told> {
     told
 }
 
-fn node_of(event: &Event) -> Option<&NodeId> {
+fn node_of(event: &Event) -> Option<&StepPath> {
     match event {
         Event::ToolInvocationFinished(e) => Some(&e.node),
         Event::StepInDoubt(e) => Some(&e.node),

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{DoubtOutcome, Event, InDoubtResolved, Recorded, Resolver};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::Timestamp;
 
@@ -57,7 +58,7 @@ fn permits(events: &[Recorded]) -> Vec<Permit> {
     events.iter().filter_map(permit).collect()
 }
 
-fn answers<'e>(events: &'e [Recorded], node: &NodeId) -> impl Iterator<Item = &'e InDoubtResolved> {
+fn answers<'e>(events: &'e [Recorded], node: &StepPath) -> impl Iterator<Item = &'e InDoubtResolved> {
     let node = node.clone();
     events.iter().filter_map(move |recorded| match &recorded.event {
         Event::InDoubtResolved(resolved) if resolved.node == node => Some(resolved),
@@ -133,7 +134,7 @@ fn silent_after_outcome(
 }
 
 fn same_key(facts: &Dossier, witness: &[WitnessLine], tally: &mut Tally) {
-    let mut keys: BTreeMap<&NodeId, BTreeSet<IdempotencyKey>> = BTreeMap::new();
+    let mut keys: BTreeMap<&StepPath, BTreeSet<IdempotencyKey>> = BTreeMap::new();
     // Who only asks what became of a call has a key of its own for each question.
     for line in witness.iter().filter(|line| line.acts) {
         keys.entry(&line.node).or_default().insert(line.key);

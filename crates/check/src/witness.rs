@@ -1,8 +1,9 @@
 //! What the tools themselves have logged: the one evidence that the runtime did not write.
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,7 @@ pub struct WitnessLine {
     /// The idempotency key.
     pub key: IdempotencyKey,
     /// The node that the caller named.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Hash of the canonical answer, where the body is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_hash: Option<Hash>,

@@ -157,9 +157,10 @@ fn earlier(asked: Reading, now: Reading) -> Reading {
 mod tests {
     use super::*;
     use crate::hash::Hash;
-    use crate::id::{BootId, JobId, NodeId, ToolName};
+    use crate::id::{BootId, JobId, ToolName};
     use crate::lease::Fence;
     use crate::ledger::{self, LedgerStatus, PermitRequest, Settle};
+    use crate::path::StepPath;
     use crate::plan::EffectClass;
 
     const LIFETIME: Span = Span::from_secs(10);
@@ -178,7 +179,7 @@ mod tests {
             input_hash: Hash::of(b"input"),
             key: IdempotencyKey::from_u128(1),
             lifetime: LIFETIME,
-            node: NodeId::from("a"),
+            node: StepPath::from("a"),
             permit: 1,
             permit_id: PermitId::from_u128(1),
             tool: ToolName::from("t"),

@@ -229,12 +229,12 @@ impl IdempotencyKey {
     /// The key of one call: a hash of job, step path and call ordinal (SPEC §5). It holds neither the
     /// attempt nor the arguments, so that a downstream system sees the same key after a crash.
     #[must_use]
-    pub fn derive(job: JobId, node: &NodeId, call: u32) -> Self {
-        let mut input = Vec::with_capacity(32 + node.as_str().len());
+    pub fn derive(job: JobId, path: &crate::path::StepPath, call: u32) -> Self {
+        let mut input = Vec::with_capacity(64);
         input.extend_from_slice(b"aetheris.key.1\0");
         input.extend_from_slice(&job.to_bytes());
         input.extend_from_slice(&call.to_be_bytes());
-        input.extend_from_slice(node.as_str().as_bytes());
+        input.extend_from_slice(path.text().as_bytes());
         let digest = crate::hash::Hash::of(&input);
         let mut first = [0u8; 16];
         first.copy_from_slice(&digest.as_bytes()[..16]);
@@ -263,13 +263,15 @@ mod tests {
     }
 
     #[test]
-    fn a_key_depends_on_job_node_and_ordinal_only() {
-        let (job, node) = (JobId::from_u128(7), NodeId::from("a"));
-        let key = IdempotencyKey::derive(job, &node, 0);
-        assert_eq!(key, IdempotencyKey::derive(job, &node, 0));
-        assert_ne!(key, IdempotencyKey::derive(job, &node, 1));
-        assert_ne!(key, IdempotencyKey::derive(job, &NodeId::from("b"), 0));
-        assert_ne!(key, IdempotencyKey::derive(JobId::from_u128(8), &node, 0));
+    fn a_key_depends_on_job_path_and_ordinal_only() {
+        let job = JobId::from_u128(7);
+        let key = IdempotencyKey::derive(job, &"a".into(), 0);
+        assert_eq!(key, IdempotencyKey::derive(job, &"a".into(), 0));
+        assert_ne!(key, IdempotencyKey::derive(job, &"a".into(), 1));
+        for other in ["b", "a[0]", "a@1", "a/0.0"] {
+            assert_ne!(key, IdempotencyKey::derive(job, &other.into(), 0), "{other}");
+        }
+        assert_ne!(key, IdempotencyKey::derive(JobId::from_u128(8), &"a".into(), 0));
     }
 
     #[test]
@@ -299,7 +301,7 @@ mod tests {
         bytes.extend_from_slice(&7u128.to_be_bytes());
         bytes.extend_from_slice(&2u32.to_be_bytes());
         bytes.extend_from_slice(b"node");
-        let key = IdempotencyKey::derive(JobId::from_u128(7), &NodeId::from("node"), 2);
+        let key = IdempotencyKey::derive(JobId::from_u128(7), &"node".into(), 2);
         assert_eq!(key.to_bytes(), crate::hash::Hash::of(&bytes).as_bytes()[..16]);
     }
 

@@ -6,8 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Hash;
-use crate::id::{IdempotencyKey, JobId, NodeId, PermitId, ToolName};
+use crate::id::{IdempotencyKey, JobId, PermitId, ToolName};
 use crate::lease::Fence;
+use crate::path::StepPath;
 use crate::plan::EffectClass;
 use crate::time::{BootMoment, Reading, Span, Timestamp};
 
@@ -73,7 +74,7 @@ pub struct LedgerRow {
     /// How long the permit's call can arrive. None in rows of builds that did not keep it.
     pub lifetime: Option<Span>,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The number of the current permit: 1, 2, …
     pub permit: u32,
     /// Its author's name for it.
@@ -117,7 +118,7 @@ pub struct PermitRequest {
     /// How long after the write the call may still arrive.
     pub lifetime: Span,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The number asked for.
     pub permit: u32,
     /// The author's name for it.
@@ -348,7 +349,7 @@ mod tests {
             input_hash: Hash::of(b"input"),
             key: IdempotencyKey::from_u128(1),
             lifetime: Span::from_micros(100),
-            node: NodeId::from("a"),
+            node: StepPath::from("a"),
             permit,
             permit_id: PermitId::from_u128(u128::from(permit)),
             tool: ToolName::from("t"),

@@ -17,6 +17,7 @@ pub mod json;
 pub mod lease;
 pub mod ledger;
 pub mod limits;
+pub mod path;
 pub mod plan;
 pub mod projection;
 pub mod recovery;

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{EndCause, Failure, PauseReason, TimerId};
 use crate::hash::Hash;
-use crate::id::NodeId;
 use crate::job::JobStatus;
+use crate::path::StepPath;
 use crate::plan::WaitType;
 use crate::state::{Ending, JobState};
 use crate::time::{Due, Span, Timestamp};
@@ -20,7 +20,7 @@ pub struct WaitingView {
     /// Whether it waits for the answer to a doubt.
     pub doubt: bool,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Why, for people.
     pub reason: Option<String>,
     /// What ends it.
@@ -42,7 +42,7 @@ pub struct Projection {
     /// Why its end was asked for.
     pub end_requested: Option<EndCause>,
     /// Why it failed, and at which node.
-    pub error: Option<(Failure, Option<NodeId>)>,
+    pub error: Option<(Failure, Option<StepPath>)>,
     /// From when on it can be claimed.
     pub not_before: Option<Due>,
     /// Why it is held still, and since when.

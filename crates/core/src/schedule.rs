@@ -24,14 +24,14 @@ pub enum Next<'a> {
 #[must_use]
 pub fn next<'a>(state: &JobState, plan: &'a CompiledPlan, place: &mut usize) -> Next<'a> {
     while let Some(node) = plan.at(*place) {
-        match state.step_status(&node.id) {
+        match state.node_status(&node.id) {
             StepStatus::Completed | StepStatus::Skipped => *place += 1,
             StepStatus::Failed => return Next::Failed(&node.id),
             StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting | StepStatus::InDoubt => {
                 return Next::Node(node);
             }
             StepStatus::Pending => {
-                let skipped = |need: &NodeId| state.step_status(need) == StepStatus::Skipped;
+                let skipped = |need: &NodeId| state.node_status(need) == StepStatus::Skipped;
                 let orphaned = !node.needs.is_empty() && node.needs.iter().all(skipped);
                 return if orphaned { Next::Skip(node, SkipReason::Upstream) } else { Next::Node(node) };
             }
@@ -48,6 +48,7 @@ mod tests {
     use super::*;
     use crate::id::JobId;
     use crate::json::Json;
+    use crate::path::StepPath;
     use crate::plan::{Budget, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use crate::retry::RetryPolicy;
     use crate::state::StepState;
@@ -78,7 +79,7 @@ mod tests {
     fn after(steps: &[(&str, StepStatus)]) -> (String, usize) {
         let mut state = JobState::new(JobId::from_u128(1));
         for (node, status) in steps {
-            state.steps.insert(NodeId::from(*node), StepState { status: *status, ..StepState::default() });
+            state.steps.insert(StepPath::from(*node), StepState { status: *status, ..StepState::default() });
         }
         let (plan, mut place) = (plan(), 0);
         let next = match next(&state, &plan, &mut place) {

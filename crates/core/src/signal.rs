@@ -1,7 +1,7 @@
 //! Where an outside message goes in a job: SPEC §7's order of checks as one pure function.
 
 use crate::hash::Hash;
-use crate::id::NodeId;
+use crate::path::StepPath;
 use crate::plan::WaitType;
 use crate::state::{JobState, WaitPhase};
 
@@ -29,7 +29,7 @@ pub struct Incoming {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
     /// It ends the current wait of this node.
-    Deliver(NodeId),
+    Deliver(StepPath),
     /// A signal with this key was delivered before; nothing changes.
     AlreadyDelivered {
         /// Whether its payload was the same.

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, TenantId};
+use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, PermitId, SignalId, TenantId};
 use aetheris_core::job::{JobStatus, JobTrigger};
 use aetheris_core::json::{Json, to_canonical};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
@@ -28,8 +29,8 @@ fn of<T: Clone>(choices: &[T], byte: u8) -> T {
     choices[usize::from(byte) % choices.len()].clone()
 }
 
-fn node(byte: u8) -> NodeId {
-    NodeId::from(of(&["a", "b", "c"], byte))
+fn node(byte: u8) -> StepPath {
+    StepPath::from(of(&["a", "b", "a[1]@2/0.3"], byte))
 }
 
 fn value(byte: u8) -> Json {
@@ -115,7 +116,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         EventKind::JobPaused => JobPaused { reason: of(&PauseReason::ALL, a) }.into(),
         EventKind::JobResumed => JobResumed {}.into(),
         EventKind::JobCompleted => {
-            JobCompleted { answer: of(&[Answer::Value(value(b)), Answer::Node(node(b))], a) }.into()
+            JobCompleted { answer: of(&[Answer::Value(value(b)), Answer::Node(node(b).node().clone())], a) }.into()
         }
         EventKind::JobFailed => JobFailed { error: Failure::new("code", "why"), node: optional(a, node) }.into(),
         EventKind::JobCancelled => JobCancelled {}.into(),
@@ -138,7 +139,7 @@ fn timer_set([a, b, c]: [u8; 3]) -> Event {
     TimerSet { after_us, timer: timer(a) }.into()
 }
 
-fn called(node: NodeId, permit: u32, [b, c]: [u8; 2]) -> Event {
+fn called(node: StepPath, permit: u32, [b, c]: [u8; 2]) -> Event {
     let outcomes = [
         InvocationOutcome::Committed,
         InvocationOutcome::RefusedRetryable,
@@ -217,7 +218,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     })
 }
 
-fn resolved(node: NodeId, permit: u32, [b, c]: [u8; 2]) -> Event {
+fn resolved(node: StepPath, permit: u32, [b, c]: [u8; 2]) -> Event {
     let by = [Resolver::LateDeposit, Resolver::Reconcile, Resolver::Operator, Resolver::Policy];
     let outcomes = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved];
     let (by, outcome) = (of(&by, b / 4), of(&outcomes, c));

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use aetheris_api::{ErrorCode, MessageRequest, Problem, ResolveRequest, SignalRequest};
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::path::StepPath;
 use aetheris_core::time::Span;
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, header};
@@ -64,7 +65,7 @@ impl Talk {
 
     fn key(&self) -> String {
         let job = self.job.parse::<JobId>().unwrap_or(JobId::from_u128(0));
-        IdempotencyKey::derive(job, &NodeId::from("send"), 0).to_string()
+        IdempotencyKey::derive(job, &StepPath::from("send"), 0).to_string()
     }
 
     /// Sends a message whose job then runs as far as it can.

@@ -15,6 +15,7 @@ use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::{Json, to_canonical};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::WaitType;
 use aetheris_core::signal::{Incoming, Route, Upcoming, route};
 use aetheris_core::state::{JobState, WaitPhase, WaitRecord};
@@ -155,6 +156,10 @@ fn names(text: &str) {
     if let Ok(fence) = witness::parse_fence(text) {
         assert_eq!(witness::parse_fence(&fence.to_string()), Ok(fence));
     }
+    // Every text is a path, and comes back.
+    let path = StepPath::from(text);
+    assert_eq!(path.text(), text);
+    assert_eq!(path.is_whole(), path.node().as_str() == text);
     if let Ok(timer) = text.parse::<aetheris_core::event::TimerId>() {
         assert_eq!(timer.to_string(), text);
     }
@@ -162,7 +167,7 @@ fn names(text: &str) {
 
 /// States in which a job meets a signal: each phase of a wait of the key `k`, alive and ended.
 fn states() -> Vec<JobState> {
-    let record = |phase| WaitRecord { node: NodeId::from("a"), phase, wait_type: WaitType::Human };
+    let record = |phase| WaitRecord { node: StepPath::from("a"), phase, wait_type: WaitType::Human };
     let delivered = WaitPhase::Delivered {
         payload_hash: Json::new(serde_json::json!(1)).hash(),
         signal: aetheris_core::id::SignalId::from_u128(1),
@@ -200,7 +205,7 @@ pub fn signal(bytes: &[u8]) {
             let fits = |wait: WaitType| incoming.wait_type.is_none_or(|claimed| claimed == wait);
             match met {
                 Route::Deliver(node) => {
-                    assert!(!state.status.is_terminal() && node.as_str() == "a");
+                    assert!(!state.status.is_terminal() && node.text() == "a");
                     assert!(record.is_some_and(|record| record.phase == WaitPhase::Open && fits(record.wait_type)));
                 }
                 Route::AlreadyDelivered { payload_matches } => {

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use aetheris_core::id::{NodeId, ToolName};
+use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{
     Budget, CompiledPlan, DoubtPolicy, EffectClass, Node, NodeKind, OnDeadline, PLAN_SCHEMA_VERSION, Plan, Reconcile,
     Tool, ToolKind, WaitNode, WaitType,
@@ -63,7 +64,7 @@ pub struct Program {
     /// Its steps.
     pub steps: Vec<Step>,
     /// Ids of its nodes, by place.
-    pub nodes: Vec<NodeId>,
+    pub paths: Vec<StepPath>,
     /// The plan without its budget, for a mistake that does not ask it.
     pub unbounded: CompiledPlan,
 }
@@ -309,7 +310,7 @@ fn late_key(node: u8) -> String {
 }
 
 fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
-    let nodes: Vec<NodeId> = (0..steps.len()).map(|place| NodeId::from(format!("n{place}").as_str())).collect();
+    let paths: Vec<StepPath> = (0..steps.len()).map(|place| StepPath::from(format!("n{place}").as_str())).collect();
     let retry = RetryPolicy { jitter: Jitter::None, max_attempts: 2, ..RetryPolicy::default() };
     let mut tools = BTreeMap::new();
     let mut list = Vec::new();
@@ -330,11 +331,11 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
         if let Some(effect) = step.class() {
             tools.insert(tool, made(effect, *step));
         }
-        let needs = place.checked_sub(1).map(|before| nodes[before].clone()).into_iter().collect();
+        let needs = place.checked_sub(1).map(|before| paths[before].node().clone()).into_iter().collect();
         // An idempotent tool's back-off is a long one: the job is given back.
         let long = RetryPolicy { backoff: Span::from_secs(10), ..retry.clone() };
         let retry = matches!(step, Step::Idempotent).then_some(long);
-        list.push(Node { id: nodes[place].clone(), kind, needs, retry, timeout: None, when: None });
+        list.push(Node { id: paths[place].node().clone(), kind, needs, retry, timeout: None, when: None });
     }
     tools.insert(ToolName::from("ask"), made(EffectClass::Pure, Step::Idempotent));
     let plan = Plan {
@@ -348,9 +349,9 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
     };
     let unbounded = Arc::new(Plan { budget: Budget::default(), ..plan.clone() }).compile().ok()?;
     let plan = Arc::new(plan).compile().ok()?;
-    let output = |(place, node): (usize, &NodeId)| (node.clone(), Json::new((place + 1).into()));
-    let names = Context { nodes: nodes.iter().enumerate().map(output).collect(), ..Context::default() };
-    Some(Program { names, plan, steps: steps.to_vec(), nodes, unbounded })
+    let output = |(place, path): (usize, &StepPath)| (path.node().clone(), Json::new((place + 1).into()));
+    let names = Context { nodes: paths.iter().enumerate().map(output).collect(), ..Context::default() };
+    Some(Program { names, plan, steps: steps.to_vec(), paths, unbounded })
 }
 
 /// Asks a tool whose answer counts as soon as the call can no longer arrive.

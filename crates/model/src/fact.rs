@@ -11,11 +11,12 @@ use aetheris_core::event::{
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, TenantId,
-    ToolName, WorkerId,
+    AgentName, AttemptId, BootId, EventId, IdempotencyKey, InstanceId, JobId, PermitId, SessionId, TenantId, ToolName,
+    WorkerId,
 };
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{BootMoment, Reading, Span, Timestamp};
 
@@ -185,7 +186,7 @@ static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
     worker: WorkerId::from("w"),
     keys: (0..4u8)
         .map(|job| {
-            let key = |place| IdempotencyKey::derive(job_id(job), &NodeId::from(format!("n{place}").as_str()), 0);
+            let key = |place| IdempotencyKey::derive(job_id(job), &StepPath::from(format!("n{place}").as_str()), 0);
             (0..STEPS_MAX).map(key).collect()
         })
         .collect(),
@@ -263,7 +264,7 @@ impl Fact {
     /// The event it stands for.
     #[must_use]
     pub fn event(self, job: u8, program: &Program) -> Event {
-        let id = |node: u8| program.nodes[usize::from(node)].clone();
+        let id = |node: u8| program.paths[usize::from(node)].clone();
         match self {
             Self::Claimed(epoch) => JobClaimed {
                 attempt_id: AttemptId::from_u128(u128::from(epoch)),
@@ -302,7 +303,7 @@ impl Fact {
     }
 
     fn step_event(self, job: u8, program: &Program) -> Event {
-        let id = |node: u8| program.nodes[usize::from(node)].clone();
+        let id = |node: u8| program.paths[usize::from(node)].clone();
         let finished = |node, error, result| {
             let (model, output, took_us) = (None, None, None);
             NodeFinished { error, model, node: id(node), output, result, took_us }
@@ -365,7 +366,7 @@ impl Fact {
     }
 }
 
-fn waiting(doubt: bool, place: u8, node: NodeId) -> JobWaiting {
+fn waiting(doubt: bool, place: u8, node: StepPath) -> JobWaiting {
     JobWaiting {
         correlation_key: (!doubt).then(|| wait_key(place)),
         doubt,
@@ -376,13 +377,13 @@ fn waiting(doubt: bool, place: u8, node: NodeId) -> JobWaiting {
     }
 }
 
-fn wait_ended(signal: Option<Signal>, node: NodeId) -> WaitCompleted {
+fn wait_ended(signal: Option<Signal>, node: StepPath) -> WaitCompleted {
     let by = signal
         .map_or(WaitEnd::Time, |signal| WaitEnd::Signal { payload: signal.word.payload(), signal: signal.name() });
     WaitCompleted { by, node }
 }
 
-fn refused(signal: Signal, node: NodeId) -> SignalRefused {
+fn refused(signal: Signal, node: StepPath) -> SignalRefused {
     SignalRefused {
         correlation_key: wait_key(signal.node),
         node,
@@ -392,7 +393,7 @@ fn refused(signal: Signal, node: NodeId) -> SignalRefused {
     }
 }
 
-fn answered(answer: Answered, permit: Permit, node: NodeId) -> InDoubtResolved {
+fn answered(answer: Answered, permit: Permit, node: StepPath) -> InDoubtResolved {
     InDoubtResolved {
         by: Resolver::Operator,
         node,
@@ -416,7 +417,7 @@ const fn outcome_of(answer: Answered) -> DoubtOutcome {
 
 /// The timer of a wait or of a doubt.
 #[must_use]
-pub fn timer(doubt: bool, node: NodeId) -> TimerId {
+pub fn timer(doubt: bool, node: StepPath) -> TimerId {
     if doubt { TimerId::Doubt(node) } else { TimerId::Wait(node) }
 }
 

@@ -157,7 +157,7 @@ impl Search {
         let at = usize::from(node);
         let program = self.program(job);
         for doubt in [false, true] {
-            let timer = crate::fact::timer(doubt, program.nodes[at].clone());
+            let timer = crate::fact::timer(doubt, program.paths[at].clone());
             if job.view.fold.state().timers.contains_key(&timer) {
                 let due = job.due[at] & (1 << u8::from(doubt)) != 0;
                 // The timer of a question that came too early is set for the permit's deadline.

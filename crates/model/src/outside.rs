@@ -193,7 +193,7 @@ fn resume(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted 
 
 fn fire(search: &Search, program: &Program, job: &Job, number: u8, (doubt, node): (bool, u8)) -> Drafted {
     let due = job.due[usize::from(node)] & (1 << u8::from(doubt)) != 0;
-    let timer = crate::fact::timer(doubt, program.nodes[usize::from(node)].clone());
+    let timer = crate::fact::timer(doubt, program.paths[usize::from(node)].clone());
     let set = job.view.fold.state().timers.contains_key(&timer);
     if !set || !(due || search.config.has(Mutation::TimerFiresEarly)) {
         return Ok(None);

@@ -96,8 +96,8 @@ impl<'s> Draft<'s> {
         if self.search.config.has(Mutation::OpenCallsForgotten) {
             return Ok(());
         }
-        for node in 0..self.program.nodes.len() {
-            let Some(step) = self.state.steps.get(&self.program.nodes[node]) else {
+        for node in 0..self.program.paths.len() {
+            let Some(step) = self.state.steps.get(&self.program.paths[node]) else {
                 continue;
             };
             let row = self.ledger[node];
@@ -187,7 +187,7 @@ impl<'s> Deciding<'s> {
     fn new(search: &'s Search, program: &'s Program, run: &'s Run) -> Self {
         let draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
         let (mut effects, mut ledger) = (BTreeMap::new(), BTreeMap::new());
-        for (place, node) in (0u8..).zip(&program.nodes).map(|(place, _)| (usize::from(place), place)) {
+        for (place, node) in (0u8..).zip(&program.paths).map(|(place, _)| (usize::from(place), place)) {
             let key = key_of(run.job, node);
             if let Some(row) = run.view.ledger[place] {
                 let class = program.steps[place].class().unwrap_or(EffectClass::Pure);
@@ -203,7 +203,7 @@ impl<'s> Deciding<'s> {
     }
 
     pub(crate) fn step(&self, node: u8) -> Option<&StepState> {
-        self.draft.state.steps.get(&self.draft.program.nodes[usize::from(node)])
+        self.draft.state.steps.get(&self.draft.program.paths[usize::from(node)])
     }
 
     /// An outcome that the run has just learned, as its body would say it.
@@ -287,7 +287,7 @@ impl<'s> Deciding<'s> {
         match step {
             Some(step) if self.step(node) != Some(&step) => {
                 let mut state = self.draft.state.clone();
-                state.steps.insert(self.draft.program.nodes[usize::from(node)].clone(), step);
+                state.steps.insert(self.draft.program.paths[usize::from(node)].clone(), step);
                 self.ask_on(&state, node, step::prepare)
             }
             Some(_) | None => self.ask(node, step::prepare),
@@ -315,6 +315,7 @@ impl<'s> Deciding<'s> {
             memory: 0,
             names: &program.names,
             node: &plan.plan().nodes[usize::from(node)],
+            path: program.paths[usize::from(node)].clone(),
             plan,
             questions: 0,
             state,

@@ -3,8 +3,9 @@
 use aetheris_core::event::{
     DoubtOutcome, Event, InvocationOutcome, RequeueReason, Source, StepResult, TimerId, WaitEnd,
 };
-use aetheris_core::id::{NodeId, PermitId, SignalId};
+use aetheris_core::id::{PermitId, SignalId};
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
+use aetheris_core::path::StepPath;
 use aetheris_runtime::draft::Fact as FullFact;
 use aetheris_store::{EffectRow, InboxWrite, LedgerWrite};
 
@@ -72,8 +73,8 @@ impl Deciding<'_> {
         self.run.view.kept.iter().copied().find(|kept| kept.name() == id)
     }
 
-    fn place(&self, node: &NodeId) -> Option<u8> {
-        let place = self.draft.program.nodes.iter().position(|id| id == node)?;
+    fn place(&self, node: &StepPath) -> Option<u8> {
+        let place = self.draft.program.paths.iter().position(|id| id == node)?;
         u8::try_from(place).ok()
     }
 

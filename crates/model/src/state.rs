@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use aetheris_core::event::{DoubtOutcome, EndCause, Event, InvocationOutcome, Recorded, TimerId, WaitEnd};
 use aetheris_core::hash;
-use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Holder;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::{Illegal, InvocationPhase, JobState, Output, StepState, WaitPhase};
 use aetheris_core::step::StepStatus;
@@ -71,8 +71,8 @@ impl Hash for Fold {
 impl Fold {
     /// Takes a state as it is.
     #[must_use]
-    pub fn of(state: JobState, nodes: &[NodeId]) -> Self {
-        Self { digest: digest(&state, nodes), state: Arc::new(state) }
+    pub fn of(state: JobState, paths: &[StepPath]) -> Self {
+        Self { digest: digest(&state, paths), state: Arc::new(state) }
     }
 
     /// A new job that has its plan.
@@ -84,7 +84,7 @@ impl Fold {
         for event in fact::beginning(program, sent) {
             replay(&mut state, event, 0)?;
         }
-        Ok(Self::of(state, &program.nodes))
+        Ok(Self::of(state, &program.paths))
     }
 
     /// The fold itself.
@@ -114,7 +114,7 @@ impl Fold {
     /// A step, if anything happened to it.
     #[must_use]
     pub fn step(&self, program: &Program, node: u8) -> Option<&StepState> {
-        self.state.steps.get(&program.nodes[usize::from(node)])
+        self.state.steps.get(&program.paths[usize::from(node)])
     }
 }
 
@@ -133,12 +133,13 @@ pub fn replay(state: &mut JobState, event: Event, epoch: u8) -> Result<(), Illeg
     })
 }
 
-fn digest(state: &JobState, nodes: &[NodeId]) -> Digest {
-    let place = |node: &NodeId| nodes.iter().position(|id| id == node).and_then(|place| u8::try_from(place).ok());
+fn digest(state: &JobState, paths: &[StepPath]) -> Digest {
+    let place =
+        |path: &StepPath| paths.iter().position(|known| known == path).and_then(|place| u8::try_from(place).ok());
     let mut steps = [StepDigest::default(); STEPS_MAX];
     let mut timers = [0; STEPS_MAX];
     let mut waits = [0; STEPS_MAX];
-    for (place, node) in nodes.iter().enumerate() {
+    for (place, node) in paths.iter().enumerate() {
         steps[place] = state.steps.get(node).map(step_digest).unwrap_or_default();
         let set = |doubt| u8::from(state.timers.contains_key(&fact::timer(doubt, node.clone())));
         timers[place] = set(false) | (set(true) << 1);
@@ -246,7 +247,7 @@ impl Row {
             job: fact::job_id(job),
             key: fact::key_of(job, self.permit.node),
             lifetime: Some(fact::LIFETIME),
-            node: NodeId::from(""),
+            node: StepPath::from(""),
             permit: u32::from(self.permit.number),
             permit_id: self.permit.id(),
             seen: None,

@@ -4,11 +4,11 @@
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::JobId;
-use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, Holder, admit};
 use aetheris_core::ledger::{self, LedgerRow, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::projection::Projection;
 use aetheris_core::time::Span;
@@ -131,7 +131,7 @@ fn request(search: &Search, job: &Job, number: u8, permit: Permit) -> PermitRequ
         input_hash: Hash::ZERO,
         key: fact::key_of(number, permit.node),
         lifetime: fact::LIFETIME,
-        node: NodeId::from(""),
+        node: StepPath::from(""),
         permit: u32::from(permit.number),
         permit_id: permit.id(),
         tool: fact::tool(permit.node),
@@ -330,7 +330,7 @@ fn append(job: &Job, program: &Program, unit: &Unit) -> Option<Fold> {
     for fact in unit.entries.iter().filter_map(|entry| entry.fact) {
         replay(&mut state, fact.event(unit.job, program), epoch).ok()?;
     }
-    Some(Fold::of(state, &program.nodes))
+    Some(Fold::of(state, &program.paths))
 }
 
 fn change(search: &Search, job: &mut Job, unit: &Unit, fold: Fold) {
@@ -361,7 +361,7 @@ fn change(search: &Search, job: &mut Job, unit: &Unit, fold: Fold) {
     if let Some(permit) = unit.evidence {
         job.evidence[usize::from(permit.node)] |= permit.bit();
     }
-    for (place, node) in program.nodes.iter().enumerate() {
+    for (place, node) in program.paths.iter().enumerate() {
         for doubt in [false, true] {
             if !fold.state().timers.contains_key(&fact::timer(doubt, node.clone())) {
                 job.due[place] &= !(1 << u8::from(doubt));
@@ -395,7 +395,7 @@ pub fn claim(search: &Search, system: &mut System, number: u8) -> Option<u8> {
         return None;
     }
     let job = &mut system.jobs[at];
-    job.view.fold = Fold::of(state, &program.nodes);
+    job.view.fold = Fold::of(state, &program.paths);
     job.held = true;
     job.live = true;
     Some(epoch)

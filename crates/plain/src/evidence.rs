@@ -149,7 +149,7 @@ fn load_witness(conn: &Connection, witness: &[WitnessLine]) -> Result<()> {
         };
         let fence = i64::from(seen.fence.generation) << 32 | i64::from(seen.fence.epoch);
         let (job, key) = (hex(&seen.job.to_bytes()), hex(&seen.key.to_bytes()));
-        let (node, tool) = (seen.node.as_str(), &seen.tool);
+        let (node, tool) = (seen.node.text(), &seen.tool);
         let result = seen.result_hash.map(|hash| hash.to_string());
         insert.execute(params![line, kind, seen.acts, seen.at.micros(), fence, job, key, node, result, tool])?;
     }

@@ -324,6 +324,6 @@ fn events(conn: &Connection, job: JobId) -> Result<Vec<Value>> {
 
 fn folded(state: &JobState) -> Value {
     let steps: Map<String, Value> =
-        state.steps.iter().map(|(node, step)| (node.as_str().to_owned(), json!([step.status, step.tries]))).collect();
+        state.steps.iter().map(|(node, step)| (node.to_string(), json!([step.status, step.tries]))).collect();
     json!({"seq": state.seq, "status": state.status.as_str(), "steps": steps})
 }

@@ -605,7 +605,10 @@ mod tests {
         );
         draft.sent_written(&Committed { at: Timestamp::from_micros(10), head: Hash::ZERO, seq: 5 });
         let steps = &draft.state().steps;
-        assert_eq!((steps["a"].started_at, steps["b"].started_at), (Some(Timestamp::from_micros(10)), None));
+        assert_eq!(
+            (steps[&"a".into()].started_at, steps[&"b".into()].started_at),
+            (Some(Timestamp::from_micros(10)), None)
+        );
         let next = unit(&draft);
         assert_eq!((next.events.len(), next.expected_seq, next.lease), (2, Some(5), LeaseChange::Release));
         assert!(!next.overlaps);
@@ -627,7 +630,7 @@ mod tests {
             (left.events.len(), left.lease, left.expected_signals, left.ledger.len()),
             (1, LeaseChange::Keep, None, 0)
         );
-        assert!(!draft.state().steps.contains_key("b"));
+        assert!(!draft.state().steps.contains_key(&"b".into()));
     }
 
     /// A checkpoint is of a state that is written, and what gives the job away is awaited.
@@ -666,7 +669,7 @@ mod tests {
         assert_eq!(cut.rebase(newer), Rebased::Cut);
         let left = unit(&cut);
         assert_eq!((left.events.len(), left.expected_seq, cut.state().seq), (1, Some(4), 5));
-        assert!(cut.state().steps.contains_key("a") && !cut.state().steps.contains_key("c"));
+        assert!(cut.state().steps.contains_key(&"a".into()) && !cut.state().steps.contains_key(&"c".into()));
         assert_eq!((left.lease, left.expected_signals, left.ledger.len()), (LeaseChange::Keep, None, 0));
         let mut whole = drafted();
         assert_eq!(whole.rebase(JobState { seq: 7, ..running() }), Rebased::Whole);

@@ -1,9 +1,10 @@
 //! What an operation from outside a run can answer beside success.
 
 use aetheris_core::event::DecodeError;
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::GuardRefusal;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::WaitType;
 use aetheris_core::schema::{self, Violation};
 use aetheris_core::state::Illegal;
@@ -109,7 +110,7 @@ pub enum OpError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Awaited {
     /// An answer about the call of this node, which no signal gives.
-    Doubt(NodeId),
+    Doubt(StepPath),
     /// The signal of this key.
     Signal(String),
 }

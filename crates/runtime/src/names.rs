@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::state::{JobState, Output, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_expr::{Context, JobNames};
@@ -13,9 +14,10 @@ use aetheris_store::EffectRow;
 #[must_use]
 pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Context {
     let mut nodes = BTreeMap::new();
-    for (node, step) in &state.steps {
+    // Parts of what a node does have no names of their own.
+    for (path, step) in state.steps.iter().filter(|(path, _)| path.is_whole()) {
         if let Some(output) = ended(step, effects) {
-            nodes.insert(node.clone(), output);
+            nodes.insert(path.node().clone(), output);
         }
     }
     Context {
@@ -30,12 +32,12 @@ pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Co
 /// The output of one node; `null` where it has none.
 #[must_use]
 pub fn output(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, node: &NodeId) -> Json {
-    known(state, effects, node).unwrap_or_else(Json::null)
+    known(state, effects, &node.into()).unwrap_or_else(Json::null)
 }
 
-/// What templates may name of one node, once it has ended well.
-pub(crate) fn known(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, node: &NodeId) -> Option<Json> {
-    state.steps.get(node).and_then(|step| ended(step, effects))
+/// The output of one step, once it has ended well.
+pub(crate) fn known(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Option<Json> {
+    state.steps.get(path).and_then(|step| ended(step, effects))
 }
 
 fn ended(step: &StepState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Option<Json> {

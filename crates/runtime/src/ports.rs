@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::{Failure, Usage};
-use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId, SessionId, ToolName};
+use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SessionId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::PermitNumber;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{AnswerFormat, Tool};
 use aetheris_core::time::Span;
 use aetheris_store::Boxed;
@@ -27,7 +28,7 @@ pub struct ToolCall {
     /// The idempotency key, the same at every try.
     pub key: IdempotencyKey,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The permit that the call leaves under, of ledger tools: a tool that can compare refuses what it has refused.
     pub permit: Option<PermitNumber>,
     /// The conversation, for templates of the tool.

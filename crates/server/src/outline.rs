@@ -12,6 +12,7 @@ use aetheris_core::event::{Answer, Event, Recorded, WaitEnd};
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::state::{Ending, JobState, Output};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
@@ -39,7 +40,7 @@ pub(crate) struct Outline {
     answers: StepAnswers,
     bytes: usize,
     /// Where the values are that were left out.
-    left_out: BTreeMap<NodeId, u64>,
+    left_out: BTreeMap<StepPath, u64>,
     message: Raw,
     /// The job's answer, where it has ended with one and was asked for it.
     result: Option<Raw>,
@@ -137,11 +138,11 @@ impl Outlined {
 
     /// A node's output, read where it stands.
     async fn output(&self, store: &dyn Store, node: &NodeId) -> Result<Json, Failure> {
-        let Some(step) = self.outline.state.steps.get(node).filter(|step| step.status == StepStatus::Completed) else {
+        let Some(step) = self.outline.state.step_of(node).filter(|step| step.status == StepStatus::Completed) else {
             return Ok(Json::null());
         };
         let scope = Scope::Tenant(self.row.tenant.clone());
-        match (&step.output, self.outline.left_out.get(node)) {
+        match (&step.output, self.outline.left_out.get(&node.into())) {
             (Some(Output::Effect(key)), _) => {
                 let effect = store.effect(scope, self.row.id, *key).await?;
                 Ok(effect.map_or_else(Json::null, |effect| effect.result))
@@ -191,7 +192,7 @@ fn carried(event: &Event) -> Option<&Json> {
 
 /// Takes the values out of a state that the event just folded has brought: message and answer always, a node's only
 /// where they are `large`. The node whose value it was.
-pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) -> Option<NodeId> {
+pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) -> Option<StepPath> {
     let none = Json::null();
     match event {
         Event::JobCreated(_) => state.message = none,
@@ -350,6 +351,7 @@ mod tests {
         AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, TenantId, ToolName, WorkerId,
     };
     use aetheris_core::lease::Fence;
+    use aetheris_core::path::StepPath;
     use aetheris_core::plan::{EffectClass, WaitType};
     use aetheris_core::time::Timestamp;
 
@@ -374,9 +376,9 @@ mod tests {
     fn an_outline_counts_no_less_than_it_keeps() {
         let long = |bytes: usize| "x".repeat(bytes);
         let much = || Json::new(serde_json::json!(long(limits::PAYLOAD_BYTES_MAX - 2)));
-        let (call, wait) = (NodeId::from("call"), NodeId::from("wait"));
+        let (call, wait) = (StepPath::from("call"), StepPath::from("wait"));
         let error = || Failure::new("boom", long(limits::ERROR_MESSAGE_BYTES_MAX));
-        let waiting = |node: &NodeId, doubt, key: Option<&str>| JobWaiting {
+        let waiting = |node: &StepPath, doubt, key: Option<&str>| JobWaiting {
             correlation_key: key.map(str::to_owned),
             doubt,
             node: node.clone(),

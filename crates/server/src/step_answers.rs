@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use aetheris_api::{AnsweredBy, AnsweredView};
 use aetheris_core::event::{DoubtOutcome, Event, Recorded, WaitEnd};
-use aetheris_core::id::NodeId;
+use aetheris_core::path::StepPath;
 use aetheris_core::state::JobState;
 
 /// The last answer of each step that has one and has not gone on.
 #[derive(Debug, Default)]
-pub(crate) struct StepAnswers(BTreeMap<NodeId, AnsweredView>);
+pub(crate) struct StepAnswers(BTreeMap<StepPath, AnsweredView>);
 
 impl StepAnswers {
     /// Takes note of what an event tells a step, until the step goes on. `state` has the event in it.
@@ -45,8 +45,8 @@ impl StepAnswers {
     }
 
     /// The answers of steps that have not ended.
-    pub(crate) fn open<'a>(&'a self, state: &'a JobState) -> impl Iterator<Item = (&'a NodeId, AnsweredView)> {
-        let is_open = |node: &NodeId| state.steps.get(node).is_some_and(|step| !step.status.is_terminal());
+    pub(crate) fn open<'a>(&'a self, state: &'a JobState) -> impl Iterator<Item = (&'a StepPath, AnsweredView)> {
+        let is_open = |node: &StepPath| state.steps.get(node).is_some_and(|step| !step.status.is_terminal());
         self.0.iter().filter(move |(node, _)| is_open(node)).map(|(node, answered)| (node, *answered))
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct Asked {
 pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepPage {
     let names = asked.render.then(|| Inputs::of_job(loaded));
     let begun = |node: &&Node| {
-        loaded.state.steps.get(&node.id).is_some_and(|step| step.status != StepStatus::Pending)
+        loaded.state.step_of(&node.id).is_some_and(|step| step.status != StepStatus::Pending)
             && asked.node.as_ref().is_none_or(|only| *only == node.id)
     };
     let mut after = plan.ordered().filter(begun).skip_while(|node| Some(&node.id) != asked.after.as_ref()).skip(1);
@@ -44,7 +44,7 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
     let mut nodes = nodes.peekable();
     while steps.len() < asked.limit && bytes < limits::PAGE_VALUES_BYTES_MAX {
         let Some(node) = nodes.next() else { break };
-        let Some(step) = loaded.state.steps.get(&node.id) else { continue };
+        let Some(step) = loaded.state.step_of(&node.id) else { continue };
         let values = step_values(loaded, node, step, names.as_ref(), asked.bytes);
         bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
         steps.push(values);
@@ -76,7 +76,7 @@ fn step_values(loaded: &Loaded, node: &Node, step: &StepState, names: Option<&In
     };
     StepValuesView {
         input,
-        node_id: node.id.clone(),
+        node_id: (&node.id).into(),
         output: output.map(|output| view(ValueOrigin::Recorded, &output, most)),
         status: step.status,
     }

@@ -9,7 +9,8 @@ use aetheris_core::event::{
     DoubtOutcome, Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded,
     SkipReason, ToolInvocationFinished, WaitEnd,
 };
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
 use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
@@ -40,7 +41,7 @@ struct Told {
 struct Story {
     /// Bytes of a doubt's result that are shown.
     bytes: usize,
-    nodes: BTreeMap<NodeId, Told>,
+    nodes: BTreeMap<StepPath, Told>,
     runs: Vec<TraceRun>,
 }
 
@@ -80,7 +81,7 @@ impl Tracing {
 
     /// The calls of an ended job that are known to have happened, and whose steps do not have their results as outputs.
     #[must_use]
-    pub fn answered_late(&self) -> Vec<(NodeId, IdempotencyKey)> {
+    pub fn answered_late(&self) -> Vec<(StepPath, IdempotencyKey)> {
         if !self.state.status.is_terminal() {
             return Vec::new();
         }
@@ -91,7 +92,7 @@ impl Tracing {
     }
 
     /// Takes in the effect of such a call.
-    pub fn returned(&mut self, node: &NodeId, effect: &EffectRow) {
+    pub fn returned(&mut self, node: &StepPath, effect: &EffectRow) {
         let doubts = self.story.nodes.get_mut(node).into_iter().flat_map(|told| &mut told.doubts);
         for doubt in doubts.filter(|doubt| doubt.permit == effect.permit && doubt.result.is_none()) {
             doubt.result = Some(steps::view(ValueOrigin::Recorded, &effect.result, self.story.bytes));
@@ -111,7 +112,7 @@ impl Tracing {
         for (node, answered) in self.answers.open(&self.state) {
             self.story.of(node).answered = Some(answered);
         }
-        let mut told = |node: &Node| self.story.nodes.remove(&node.id).unwrap_or_default();
+        let mut told = |node: &Node| self.story.nodes.remove(&(&node.id).into()).unwrap_or_default();
         TraceView {
             agent: row.agent.clone(),
             agent_version: row.agent_version.clone(),
@@ -133,7 +134,7 @@ impl Tracing {
 }
 
 impl Story {
-    fn of(&mut self, node: &NodeId) -> &mut Told {
+    fn of(&mut self, node: &StepPath) -> &mut Told {
         self.nodes.entry(node.clone()).or_default()
     }
 
@@ -220,7 +221,7 @@ impl Story {
         told.model = e.model.as_ref().map(model);
     }
 
-    fn doubted(&mut self, recorded: &Recorded, node: &NodeId, permit: u32, reason: &str) {
+    fn doubted(&mut self, recorded: &Recorded, node: &StepPath, permit: u32, reason: &str) {
         let doubts = &mut self.of(node).doubts;
         // Further policies of one doubt say the same doubt again.
         if doubts.iter().any(|doubt| doubt.permit == permit && doubt.resolved_at.is_none()) {
@@ -271,7 +272,7 @@ fn model(record: &ModelRecord) -> TraceModel {
 
 fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) -> TraceStep {
     let untouched = StepState::default();
-    let step = state.steps.get(&node.id).unwrap_or(&untouched);
+    let step = state.step_of(&node.id).unwrap_or(&untouched);
     TraceStep {
         answered: told.answered,
         attempts: told.attempts,
@@ -284,7 +285,7 @@ fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) 
         left_in_doubt: step.left_in_doubt(state.status),
         model: told.model,
         needs: node.needs.clone(),
-        node_id: node.id.clone(),
+        node_id: (&node.id).into(),
         result: step.result,
         skipped: told.skipped.map(str::to_owned),
         source: (step.status == StepStatus::Completed).then_some(step.source),

@@ -7,9 +7,9 @@ use aetheris_api::{
     WaitingView,
 };
 use aetheris_core::event::Failure as Reason;
-use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, EffectClass};
 use aetheris_core::projection;
 use aetheris_core::recovery::{DoubtStands, doubt_next};
@@ -99,10 +99,11 @@ pub(crate) fn job(outlined: &Outlined, plan: Option<&CompiledPlan>, (generation,
     }
 }
 
-fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<NodeId, StepView> {
+fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<StepPath, StepView> {
     let untouched = step(&StepState::default(), state.status);
-    let planned = plan.into_iter().flat_map(CompiledPlan::ordered).map(|node| (node.id.clone(), untouched.clone()));
-    let mut steps: BTreeMap<NodeId, StepView> = planned.collect();
+    let planned =
+        plan.into_iter().flat_map(CompiledPlan::ordered).map(|node| (StepPath::from(&node.id), untouched.clone()));
+    let mut steps: BTreeMap<StepPath, StepView> = planned.collect();
     steps.extend(state.steps.iter().map(|(node, step)| (node.clone(), self::step(step, state.status))));
     steps
 }
@@ -136,7 +137,7 @@ pub fn waiting(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> O
 
 /// What the payload of the signal that ends a wait must fit. A doubt is answered in another way.
 pub(crate) fn schema_of_wait(plan: &CompiledPlan, waiting: &projection::WaitingView) -> Option<Json> {
-    let node = plan.node(&waiting.node).filter(|_| !waiting.doubt)?;
+    let node = plan.node(waiting.node.node()).filter(|_| !waiting.doubt)?;
     aetheris_runtime::ops::schema_of(node).cloned()
 }
 
@@ -171,7 +172,7 @@ pub fn kept(signal: &KeptHead) -> KeptView {
 
 /// Why something failed.
 #[must_use]
-pub fn reason(error: &Reason, node: Option<NodeId>) -> JobErrorView {
+pub fn reason(error: &Reason, node: Option<StepPath>) -> JobErrorView {
     JobErrorView { code: error.code.clone(), message: error.message.clone(), node_id: node }
 }
 

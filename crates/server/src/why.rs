@@ -2,8 +2,8 @@
 
 use aetheris_api::{AnsweredBy, Command, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, TimerId};
-use aetheris_core::id::NodeId;
 use aetheris_core::job::JobStatus;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, EffectClass, WaitType};
 use aetheris_core::recovery::{DoubtNext, DoubtStands, doubt_next};
 use aetheris_core::state::{Doubt, JobState, StepState};
@@ -114,7 +114,7 @@ fn answered(outlined: &Outlined) -> Option<String> {
 }
 
 /// That a step's call is in doubt, in a job that has not blocked on it.
-fn doubted(row: &JobRow, plan: Option<&CompiledPlan>, node: &NodeId, step: &StepState) -> Option<String> {
+fn doubted(row: &JobRow, plan: Option<&CompiledPlan>, node: &StepPath, step: &StepState) -> Option<String> {
     let call = step.invocation.as_ref().filter(|call| call.is_doubted(step.status))?;
     let tool = plan.and_then(|plan| plan.tool(&call.tool));
     let policy = tool.zip(step.doubt.as_ref()).and_then(|(tool, doubt)| tool.policy_at(doubt.policy));
@@ -123,7 +123,7 @@ fn doubted(row: &JobRow, plan: Option<&CompiledPlan>, node: &NodeId, step: &Step
 }
 
 /// That the outcome of a call is unknown, and where nobody need act yet.
-fn unknown(node: &NodeId, doubt: Option<&Doubt>, next: DoubtNext) -> String {
+fn unknown(node: &StepPath, doubt: Option<&Doubt>, next: DoubtNext) -> String {
     let why = doubt.map(|doubt| format!(": {}", doubt.reason)).unwrap_or_default();
     let by_itself = match next {
         DoubtNext::OwnPolicies => "; its tool's own policies come first; there is nothing for you to do yet",

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Recorded, RequeueReason, Resolver};
-use aetheris_core::id::{JobId, NodeId};
+use aetheris_core::id::JobId;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::JobRow;
@@ -15,8 +16,8 @@ use crate::tally::Tally;
 
 /// Tries of one job's nodes: not more than allowed, and none before its delay is over.
 pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: bool, tally: &mut Tally) {
-    let mut scheduled: BTreeMap<&NodeId, (u32, Timestamp)> = BTreeMap::new();
-    let mut granted: Option<&NodeId> = None;
+    let mut scheduled: BTreeMap<&StepPath, (u32, Timestamp)> = BTreeMap::new();
+    let mut granted: Option<&StepPath> = None;
     for recorded in events {
         match &recorded.event {
             // A person who says that it did not happen gives one more try, whatever the policy has left.
@@ -26,7 +27,7 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
                 granted = Some(&said.node);
             }
             Event::NodeRetryScheduled(retry) => {
-                let place: Option<usize> = retry.node.as_str().strip_prefix('n').and_then(|place| place.parse().ok());
+                let place: Option<usize> = retry.node.text().strip_prefix('n').and_then(|place| place.parse().ok());
                 let tries = place.and_then(|place| program.steps.get(place)).map_or(1, |step| step.tries);
                 let due = recorded.at.after(Span::from_micros(retry.after_us));
                 let entry = scheduled.entry(&retry.node).or_insert((0, due));
@@ -54,13 +55,13 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
 /// No call is permitted and no model is asked beyond the job's budget, counted from what is recorded of both.
 pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) {
     let Some(budget) = program.budget else { return };
-    let kind = |node: &NodeId| {
-        let place: usize = node.as_str().strip_prefix('n').and_then(|place| place.parse().ok())?;
+    let kind = |node: &StepPath| {
+        let place: usize = node.text().strip_prefix('n').and_then(|place| place.parse().ok())?;
         program.steps.get(place).map(|step| &step.kind)
     };
     let (mut calls, mut tokens) = (0_u32, 0_u64);
     for recorded in events {
-        let mut call = |node: &NodeId| {
+        let mut call = |node: &StepPath| {
             calls += 1;
             tally.case("D14", calls <= budget.tool_calls, || {
                 format!("{job} {node}: call {calls} of {} that are allowed", budget.tool_calls)

@@ -314,7 +314,7 @@ fn fitting(events: &[Recorded], order: &Order, tally: &mut Tally) {
 /// A node's tries that had begun by then.
 fn started<'e>(events: &'e [Recorded], node: &'e str, by: Timestamp) -> impl Iterator<Item = (Fence, u32)> + 'e {
     events.iter().filter(move |recorded| recorded.at <= by).filter_map(move |recorded| match &recorded.event {
-        Event::NodeStarted(started) if started.node.as_str() == node => Some((recorded.fence, started.number)),
+        Event::NodeStarted(started) if started.node.text() == node => Some((recorded.fence, started.number)),
         _ => None,
     })
 }
@@ -332,7 +332,7 @@ fn asked_once(
     for (place, step) in order.program.steps.iter().enumerate() {
         let node = format!("n{place}");
         let finished = events.iter().find_map(|recorded| match &recorded.event {
-            Event::NodeFinished(finished) if finished.node.as_str() == node => Some((recorded.at, recorded.fence)),
+            Event::NodeFinished(finished) if finished.node.text() == node => Some((recorded.at, recorded.fence)),
             _ => None,
         });
         let Some((at, fence)) = finished else { continue };

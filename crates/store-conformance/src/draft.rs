@@ -7,10 +7,11 @@ use aetheris_core::event::{
     JobPauseRequested, JobPaused, JobRequeued, JobWaiting, NodeFinished, NodeStarted, PauseReason, RequeueReason,
     Resolver, Source, StepInDoubt, StepResult, TimerId, ToolInvocationFinished, ToolInvocationStarted,
 };
-use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
+use aetheris_core::id::{IdempotencyKey, PermitId, ToolName};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{Projection, timer_changes};
 use aetheris_core::state::{Invocation, JobState};
@@ -80,7 +81,7 @@ impl Draft {
     /// A try of a step begins.
     #[must_use]
     pub fn start(self, node: &str) -> Self {
-        let node = NodeId::from(node);
+        let node = StepPath::from(node);
         let number = self.state.steps.get(&node).map_or(0, |step| step.tries) + 1;
         self.event(NodeStarted { node, number })
     }
@@ -88,7 +89,7 @@ impl Draft {
     /// A plain step ends well.
     #[must_use]
     pub fn finish(self, node: &str, output: Option<Json>, result: StepResult) -> Self {
-        self.event(NodeFinished { error: None, model: None, node: NodeId::from(node), output, result, took_us: None })
+        self.event(NodeFinished { error: None, model: None, node: StepPath::from(node), output, result, took_us: None })
     }
 
     /// A plain step begins and ends.
@@ -100,9 +101,9 @@ impl Draft {
     /// Asks for the next permission of a started step's call.
     #[must_use]
     pub fn permit(self, node: &str, class: EffectClass) -> Self {
-        let node = NodeId::from(node);
+        let node = StepPath::from(node);
         let before = self.state.steps.get(&node).and_then(|step| step.invocation.as_ref());
-        let input = Json::new(serde_json::json!({ "node": node.as_str() }));
+        let input = Json::new(serde_json::json!({ "node": node }));
         let started = ToolInvocationStarted {
             effect: class,
             input: before.is_none().then(|| input.clone()),
@@ -136,7 +137,7 @@ impl Draft {
     /// The step's invocation.
     #[must_use]
     pub fn invocation(&self, node: &str) -> Invocation {
-        self.state.steps[node].invocation.clone().expect("the step has called")
+        self.state.steps[&node.into()].invocation.clone().expect("the step has called")
     }
 
     /// Settles the step's current permit.
@@ -150,7 +151,7 @@ impl Draft {
     #[must_use]
     pub fn committed(self, node: &str, result: Json) -> Self {
         let Invocation { key, permit, permit_id, .. } = self.invocation(node);
-        let id = NodeId::from(node);
+        let id = StepPath::from(node);
         let finished = ToolInvocationFinished {
             error: None,
             node: id.clone(),
@@ -168,7 +169,7 @@ impl Draft {
     /// The step's call was refused, or did not leave; the step goes on.
     #[must_use]
     pub fn not_done(self, node: &str, outcome: InvocationOutcome) -> Self {
-        let (permit, id) = (self.invocation(node).permit, NodeId::from(node));
+        let (permit, id) = (self.invocation(node).permit, StepPath::from(node));
         let finished = ToolInvocationFinished { error: None, node: id, outcome, permit, source: Source::Executed };
         self.event(finished).settle(node, outcome.settles())
     }
@@ -183,7 +184,7 @@ impl Draft {
     #[must_use]
     pub fn asks(self, node: &str, policy: u32, reason: &str) -> Self {
         let permit = self.invocation(node).permit;
-        self.event(StepInDoubt { node: NodeId::from(node), permit, policy, reason: reason.to_owned() })
+        self.event(StepInDoubt { node: StepPath::from(node), permit, policy, reason: reason.to_owned() })
     }
 
     /// The doubt has an answer.
@@ -199,7 +200,7 @@ impl Draft {
         let by = Resolver::Operator;
         let resolved = InDoubtResolved {
             by,
-            node: NodeId::from(node),
+            node: StepPath::from(node),
             note: None,
             outcome,
             permit,
@@ -217,7 +218,7 @@ impl Draft {
         let waiting = JobWaiting {
             correlation_key: Some(key.to_owned()),
             doubt: false,
-            node: NodeId::from(node),
+            node: StepPath::from(node),
             park,
             reason: Some("for a reason".to_owned()),
             wait_type,

@@ -1,9 +1,10 @@
 //! L3: who is not the holder writes nothing, whatever it would write.
 
 use aetheris_core::event::{Failure, JobCancelled, JobFailed, RequeueReason, TimerId, TimerSet};
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, PermitId, SignalId};
+use aetheris_core::id::{IdempotencyKey, JobId, PermitId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, GuardRefusal};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{Span, Timestamp};
 
@@ -88,7 +89,7 @@ pub fn evidence(permit_id: PermitId) -> Evidence {
         at: Timestamp::default(),
         conflict: false,
         key: IdempotencyKey::from_u128(1),
-        node: NodeId::from("c"),
+        node: StepPath::from("c"),
         outcome: Json::new(serde_json::json!({ "outcome": "committed", "result": null })),
         permit: 1,
         permit_id,

@@ -14,6 +14,7 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, EventId, InstanceId, JobId, NodeId, SessionId, TenantId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
 use aetheris_core::retry::RetryPolicy;
 use aetheris_core::state::JobState;
@@ -337,7 +338,7 @@ impl Fixture {
     pub async fn fill(&self, run: Run, bytes: usize) {
         let event = |output: String| {
             let output = Some(Json::new(output.into()));
-            let (error, model, node, took_us) = (None, None, NodeId::from("n"), None);
+            let (error, model, node, took_us) = (None, None, StepPath::from("n"), None);
             Event::from(NodeFinished { error, model, node, output, result: StepResult::Pure, took_us })
         };
         let mut unit = self.plain(run, Purpose::Record);

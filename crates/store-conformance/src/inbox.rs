@@ -1,11 +1,12 @@
 //! I: signals and timers.
 
 use aetheris_core::event::{TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd};
-use aetheris_core::id::{JobId, NodeId, SignalId};
+use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Guard, GuardRefusal};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::WaitType;
 use aetheris_core::projection::TimerChange;
 use aetheris_core::time::{Due, Span};
@@ -87,7 +88,7 @@ pub async fn i1_a_signal_that_its_own_unit_delivers_is_not_kept(f: Fixture) {
     let run = f.running().await;
     f.ok(f.of(run, Purpose::Block).await.wait("w", "k", WaitType::Signal, false).done()).await;
     let by = WaitEnd::Signal { payload: Json::null(), signal: signal(1) };
-    let completed = WaitCompleted { by, node: NodeId::from("w") };
+    let completed = WaitCompleted { by, node: StepPath::from("w") };
     let draft = f.draft(run.job, Purpose::Signal, Guard::Outside).await.event(completed);
     let unit = draft.with(|unit| {
         unit.inbox.push(InboxWrite::Receive {
@@ -201,11 +202,11 @@ pub async fn i4_other_keys_other_jobs_and_delivered_signals_do_not_matter(f: Fix
     f.ok(unit).await;
     f.ok(f.of(run, Purpose::Block).await.wait("w", "k", WaitType::Signal, false).done()).await;
     let waiting = f.store().job(Scope::System, run.job).await.unwrap().unwrap().waiting.unwrap();
-    assert_eq!((waiting.correlation_key.as_deref(), waiting.node.as_str()), (Some("k"), "w"));
+    assert_eq!((waiting.correlation_key.as_deref(), waiting.node.to_string().as_str()), (Some("k"), "w"));
 }
 
 fn wait_timer(node: &str) -> TimerId {
-    TimerId::Wait(NodeId::from(node))
+    TimerId::Wait(StepPath::from(node))
 }
 
 pub async fn i5_a_timers_length_is_counted_from_now(f: Fixture) {
@@ -222,7 +223,7 @@ pub async fn i5_timers_are_set_moved_and_cleared(f: Fixture) {
     let now = f.now().await;
     let set = |timer: TimerId, after: u64| TimerChange::Set { due: Due::At(now.after(Span::from_secs(after))), timer };
     let mut unit = outside(&f, job, Purpose::Timer);
-    unit.timers = vec![set(TimerId::Deadline, 9), set(wait_timer("a"), 4), set(TimerId::Doubt(NodeId::from("a")), 5)];
+    unit.timers = vec![set(TimerId::Deadline, 9), set(wait_timer("a"), 4), set(TimerId::Doubt(StepPath::from("a")), 5)];
     f.ok(unit).await;
     let mut unit = outside(&f, job, Purpose::Timer);
     unit.timers =
@@ -230,7 +231,7 @@ pub async fn i5_timers_are_set_moved_and_cleared(f: Fixture) {
     f.ok(unit).await;
     let rows = f.store().timers(Scope::System, job).await.unwrap();
     let rows: Vec<_> = rows.into_iter().map(|row| (row.due.since(now).micros() / 1_000_000, row.timer)).collect();
-    assert_eq!(rows, [(1, TimerId::Deadline), (5, TimerId::Doubt(NodeId::from("a")))]);
+    assert_eq!(rows, [(1, TimerId::Deadline), (5, TimerId::Doubt(StepPath::from("a")))]);
 }
 
 pub async fn i5_a_job_that_ends_has_no_timers_left(f: Fixture) {

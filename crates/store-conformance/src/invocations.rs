@@ -3,11 +3,12 @@
 use aetheris_core::event::{
     DoubtOutcome, Failure, InvocationOutcome, JobCancelled, Source, StepResult, ToolInvocationFinished,
 };
-use aetheris_core::id::{JobId, NodeId, PermitId};
+use aetheris_core::id::{JobId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRefusal, LedgerStatus, LedgerTrigger};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Invocation;
 use aetheris_core::time::Span;
@@ -306,7 +307,7 @@ pub async fn q8_a_call_that_is_tried_again_says_why_its_outcome_is_unknown(f: Fi
     let unheard = async |run: Run, permit: u32, message: Option<&str>| {
         let tried = ToolInvocationFinished {
             error: message.map(|message| Failure::new("timeout", message)),
-            node: NodeId::from("c"),
+            node: StepPath::from("c"),
             outcome: InvocationOutcome::InDoubt,
             permit,
             source: Source::Executed,

@@ -7,11 +7,12 @@ use std::time::Duration;
 use aetheris_core::event::{
     Event, Failure, JobCancelled, JobFailed, JobPaused, JobResumed, PauseReason, RequeueReason, WaitCompleted, WaitEnd,
 };
-use aetheris_core::id::{JobId, NodeId, WorkerId};
+use aetheris_core::id::{JobId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard, Holder};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::Span;
 
@@ -290,7 +291,7 @@ pub async fn l6_a_signal_right_after_blocking_is_picked_up_at_once(f: Fixture) {
     let run = f.running().await;
     f.ok(f.of(run, Purpose::Block).await.wait("w", "key", WaitType::Signal, true).done()).await;
     let by = WaitEnd::Signal { payload: Json::null(), signal: aetheris_core::id::SignalId::from_u128(3) };
-    let completed = WaitCompleted { by, node: NodeId::from("w") };
+    let completed = WaitCompleted { by, node: StepPath::from("w") };
     f.ok(f.draft(run.job, Purpose::Signal, Guard::Outside).await.event(completed).done()).await;
     assert_eq!(f.claim_ids(1).await, [run.job]);
 }

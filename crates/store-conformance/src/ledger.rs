@@ -2,8 +2,9 @@
 
 use aetheris_core::disproof::{Disproof, Grounds};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
+use aetheris_core::id::{IdempotencyKey, PermitId, ToolName};
 use aetheris_core::ledger::{LedgerRefusal, LedgerRow, LedgerStatus, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{BootMoment, Reading, Span};
 
@@ -23,7 +24,7 @@ fn request(f: &Fixture, permit: u32, class: EffectClass) -> PermitRequest {
         input_hash: Hash::of(b"input"),
         key: KEY,
         lifetime: LIFETIME,
-        node: NodeId::from("c"),
+        node: StepPath::from("c"),
         permit,
         permit_id: PermitId::from_u128(f.ids.next()),
         tool: ToolName::from("tool"),
@@ -209,7 +210,7 @@ async fn settlements(f: Fixture, at: At) {
         // Each trigger meets a key of its own: jobs have nothing to do with each other's rows here.
         let f = &f;
         let run = f.running().await;
-        let key = IdempotencyKey::derive(run.job, &NodeId::from("c"), 1);
+        let key = IdempotencyKey::derive(run.job, &StepPath::from("c"), 1);
         let permit_id = PermitId::from_u128(f.ids.next());
         let asked = PermitRequest { key, permit_id, ..request(f, 1, EffectClass::AtMostOnce) };
         f.ledger(run, LedgerWrite::Permit(asked)).await.unwrap();
@@ -379,7 +380,7 @@ pub async fn e5_who_refuses_the_permit_is_believed_at_once(f: Fixture) {
     for grounds in [Grounds::Refuses, Grounds::OperatorRefused] {
         let f = &f;
         let run = f.running().await;
-        let key = IdempotencyKey::derive(run.job, &NodeId::from("c"), 1);
+        let key = IdempotencyKey::derive(run.job, &StepPath::from("c"), 1);
         let permit_id = PermitId::from_u128(f.ids.next());
         let asked = PermitRequest { key, permit_id, ..request(f, 1, EffectClass::AtMostOnce) };
         f.ledger(run, LedgerWrite::Permit(asked)).await.unwrap();
@@ -403,7 +404,7 @@ pub async fn e2_nothing_is_called_again_once_any_call_is_known_to_have_succeeded
         at: f.clock.wall(),
         conflict,
         key: KEY,
-        node: NodeId::from("c"),
+        node: StepPath::from("c"),
         outcome: aetheris_core::json::Json::null(),
         permit: 1,
         permit_id,

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{EncodedEvent, Event, JobCancelled, NodeSkipped, NodeStarted, SkipReason, StepResult};
-use aetheris_core::id::{AgentName, JobId, NodeId, PermitId, SessionId, SignalId, WorkerId};
+use aetheris_core::id::{AgentName, JobId, PermitId, SessionId, SignalId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use serde_json::json;
 
@@ -86,7 +87,7 @@ pub async fn j4_odd_names_survive(f: Fixture) {
         assert_eq!((row.agent.as_str(), row.session.unwrap().as_str()), (odd, odd));
         assert_eq!(row.labels, labels);
         let waiting = row.waiting.unwrap();
-        assert_eq!((waiting.correlation_key.as_deref(), waiting.node.as_str()), (Some(odd), odd));
+        assert_eq!((waiting.correlation_key.as_deref(), waiting.node.to_string().as_str()), (Some(odd), odd));
         let filter = JobFilter { label: Some((odd.to_owned(), odd.to_owned())), limit: 9, ..JobFilter::default() };
         let found = f.store().jobs(filter).await.unwrap().jobs;
         assert_eq!(found.iter().map(|row| row.id).collect::<Vec<_>>(), [job]);
@@ -152,7 +153,7 @@ pub async fn j6_evidence_is_bounded(f: Fixture) {
 
 pub async fn j6_the_events_of_a_unit_are_bounded(f: Fixture) {
     let run = f.running().await;
-    let skip = |n: usize| NodeSkipped { node: NodeId::new(format!("n{n}")), reason: SkipReason::Condition };
+    let skip = |n: usize| NodeSkipped { node: StepPath::from(format!("n{n}").as_str()), reason: SkipReason::Condition };
     let mut draft = f.of(run, Purpose::Record).await;
     for n in 0..limits::UNIT_EVENTS_MAX {
         draft = draft.event(skip(n));
@@ -271,5 +272,5 @@ pub async fn j6_a_result_of_nothing_is_a_result(f: Fixture) {
     let draft = f.of(run, Purpose::Record).await.start("a").finish("a", Some(Json::null()), StepResult::Pure);
     f.ok(draft.done()).await;
     let state = f.state(run.job).await;
-    assert_eq!(state.steps["a"].output, Some(aetheris_core::state::Output::Inline(Json::null())));
+    assert_eq!(state.steps[&"a".into()].output, Some(aetheris_core::state::Output::Inline(Json::null())));
 }

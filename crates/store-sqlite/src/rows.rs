@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use aetheris_core::event::Failure;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, BootId, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, TenantId, ToolName,
-    WorkerId,
+    AgentName, BootId, EventId, IdempotencyKey, JobId, PermitId, SessionId, SignalId, TenantId, ToolName, WorkerId,
 };
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::path::StepPath;
 use aetheris_core::projection::WaitingView;
 use aetheris_core::time::{BootMoment, Span, Timestamp};
 use aetheris_store::{
@@ -160,7 +160,7 @@ fn conversation(row: &Row<'_>, index: usize) -> Result<Conversation, Error> {
 pub(crate) struct ErrorText {
     pub(crate) error: Failure,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<NodeId>,
+    pub(crate) node: Option<StepPath>,
 }
 
 /// A row of `job_by_id.sql` and of the pages, and its number.
@@ -241,7 +241,7 @@ pub(crate) fn ledger(row: &Row<'_>) -> Result<LedgerRow, Error> {
         job: id(row, 6, JobId::from_slice)?,
         key: id(row, 7, IdempotencyKey::from_slice)?,
         lifetime: row.get::<_, Option<i64>>(16)?.map(span),
-        node: NodeId::from(text(row, 8)?),
+        node: StepPath::from(text(row, 8)?),
         permit: number(row, 9)?,
         permit_id: id(row, 10, PermitId::from_slice)?,
         seen: boot_moment(row, 17)?,
@@ -315,7 +315,7 @@ pub(crate) fn evidence(row: &Row<'_>) -> Result<Evidence, Error> {
         at: time(row, 0)?,
         conflict: row.get(1)?,
         key: id(row, 2, IdempotencyKey::from_slice)?,
-        node: NodeId::from(text(row, 3)?),
+        node: StepPath::from(text(row, 3)?),
         outcome: json("evidence", bytes(row, 4)?)?,
         permit: number(row, 5)?,
         permit_id: id(row, 6, PermitId::from_slice)?,

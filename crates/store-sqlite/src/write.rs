@@ -280,7 +280,7 @@ fn ledger(tx: &mut Tx<'_, '_>, num: i64, step: &LedgerChange) -> Result<(), Erro
     let (key, id) = (key.to_bytes(), permit_id.to_bytes());
     let (hash, status) = (&input_hash.as_bytes()[..], status.code());
     let (deadline, updated_at) = (deadline.micros(), updated_at.micros());
-    let (node, tool, class) = (node.as_str(), tool.as_str(), class.code());
+    let (node, tool, class) = (node.text(), tool.as_str(), class.code());
     let (boot, boot_deadline) = boot_moment(tx, *boot)?;
     let (seen_boot, seen_at) = boot_moment(tx, *seen)?;
     let lifetime = lifetime.map(Span::micros_i64);
@@ -334,7 +334,7 @@ fn effects(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, num: i64) -> Result<(), Error
     }
     for evidence in &unit.evidence {
         let (key, id) = (evidence.key.to_bytes(), evidence.permit_id.to_bytes());
-        let (node, outcome) = (evidence.node.as_str(), evidence.outcome.canonical());
+        let (node, outcome) = (evidence.node.text(), evidence.outcome.canonical());
         tx.run(
             Query::EvidenceInsert,
             params![&id[..], num, &key[..], evidence.permit, evidence.conflict, at, node, Text(&outcome)],

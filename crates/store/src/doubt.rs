@@ -180,9 +180,10 @@ mod tests {
         ToolInvocationStarted,
     };
     use aetheris_core::hash::Hash;
-    use aetheris_core::id::{EventId, NodeId, PermitId, ToolName};
+    use aetheris_core::id::{EventId, PermitId, ToolName};
     use aetheris_core::lease::Fence;
     use aetheris_core::ledger::LedgerStatus;
+    use aetheris_core::path::StepPath;
     use aetheris_core::plan::EffectClass;
 
     use super::*;
@@ -213,7 +214,7 @@ mod tests {
             job: JobId::from_u128(1),
             key: IdempotencyKey::from_u128(1),
             lifetime: None,
-            node: NodeId::from("a"),
+            node: StepPath::from("a"),
             permit: 1,
             permit_id: PermitId::from_u128(1),
             seen: None,
@@ -288,7 +289,7 @@ mod tests {
     #[test]
     fn what_is_told_of_another_call_is_not_told_of_this_one() {
         let call = LedgerRow { permit: 2, ..call() };
-        let node = |name: &str| NodeId::from(name);
+        let node = |name: &str| StepPath::from(name);
         let answer = |name: &str, permit| InDoubtResolved {
             by: Resolver::Operator,
             grounds: None,
@@ -334,7 +335,7 @@ mod tests {
     /// tell is told.
     #[test]
     fn an_event_that_cannot_be_read_hides_nothing_that_others_tell() {
-        let (node, call) = (NodeId::from("a"), call());
+        let (node, call) = (StepPath::from("a"), call());
         let doubt = |policy| StepInDoubt { node: node.clone(), permit: 1, policy, reason: format!("policy {policy}") };
         let answer = InDoubtResolved {
             by: Resolver::Operator,

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use aetheris_core::agent::Agent;
 use aetheris_core::event::{EndCause, EventKind, Failure, PauseReason, Recorded, TimerId};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, NodeId, PermitId, SessionId, SignalId, TenantId};
+use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, PermitId, SessionId, SignalId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{Plan, WaitType};
 use aetheris_core::projection::WaitingView;
 use aetheris_core::state::JobState;
@@ -34,7 +35,7 @@ pub struct JobRow {
     /// Why its end was asked for.
     pub end_requested: Option<EndCause>,
     /// Why it failed, and at which node.
-    pub error: Option<(Failure, Option<NodeId>)>,
+    pub error: Option<(Failure, Option<StepPath>)>,
     /// The last claim.
     pub fence: Fence,
     /// The chain's head.
@@ -178,7 +179,7 @@ pub struct Evidence {
     /// The invocation.
     pub key: IdempotencyKey,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// What came: `{"outcome": …, "result": …}`.
     pub outcome: Json,
     /// The permit's number.

@@ -1,7 +1,8 @@
 //! Doubts as an operator meets them: a call of unknown outcome, and what can be said of it.
 
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
+use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::path::StepPath;
 use serde_json::Value;
 
 use crate::tools::{FakeTools, Happened};
@@ -14,7 +15,7 @@ pub struct Doubt {
     /// The idempotency key of the call.
     pub key: IdempotencyKey,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The permit of the call.
     pub permit: u32,
     /// The tool.

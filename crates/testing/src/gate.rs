@@ -4,7 +4,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use aetheris_core::id::{NodeId, ToolName};
+use aetheris_core::id::ToolName;
+use aetheris_core::path::StepPath;
 use aetheris_store::Purpose;
 use tokio::sync::Notify;
 
@@ -34,9 +35,9 @@ pub enum Crossing {
     /// The store's answer is about to be seen.
     FromStore(Call),
     /// A call of a tool is about to leave.
-    ToTool(NodeId, ToolName),
+    ToTool(StepPath, ToolName),
     /// A tool's answer is about to be seen.
-    FromTool(NodeId, ToolName),
+    FromTool(StepPath, ToolName),
     /// A question to a model is about to leave.
     ToModel,
     /// A model's answer is about to be seen.

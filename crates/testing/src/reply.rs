@@ -4,9 +4,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use aetheris_core::event::Failure;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
+use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_runtime::ToolOutcome;
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ pub struct FakeCall {
     /// The idempotency key.
     pub key: IdempotencyKey,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The tool.
     pub tool: ToolName,
     /// The try that the caller named: 1, 2, …

@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
-use aetheris_core::id::{JobId, NodeId};
+use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
+use aetheris_core::path::StepPath;
 use aetheris_runtime::Tools;
 use serde_json::Value;
 
@@ -21,7 +22,7 @@ pub struct Waiting {
     /// Its correlation key, as rendered.
     pub key: String,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Why, for the people who are asked.
     pub reason: Option<String>,
 }

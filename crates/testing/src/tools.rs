@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_check::{WitnessKind, WitnessLine};
 use aetheris_core::event::Failure;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
+use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::time::Timestamp;
 use aetheris_runtime::{ToolCall, ToolOutcome, Tools};
 use aetheris_store::Boxed;
@@ -53,7 +54,7 @@ pub struct Seen {
     /// The idempotency key.
     pub key: IdempotencyKey,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Whether its body is over.
     pub over: bool,
     /// What its body answers, whether or not that arrives; `None` where it was refused and no body ran.

@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use aetheris_adapters::Toolbox;
 use aetheris_core::event::Failure;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::PermitNumber;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, HttpTool, Tool, ToolKind};
 use aetheris_runtime::ports::{ToolCall, ToolOutcome, Tools};
 use serde_json::{Value, json};
@@ -40,7 +41,7 @@ fn http(method: &str, url: impl Into<String>) -> HttpTool {
 }
 
 fn call_of(effect: EffectClass, kind: ToolKind, input: Value) -> ToolCall {
-    let (job, node) = (JobId::from_u128(7), NodeId::from("send"));
+    let (job, node) = (JobId::from_u128(7), StepPath::from("send"));
     ToolCall {
         agent: "refund".into(),
         fence: Fence { generation: 3, epoch: 11 },

@@ -5,6 +5,7 @@ use aetheris_core::id::*;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::path::StepPath;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
 use aetheris_store::{Checkpoint, EffectRow, Evidence, KeptSignal};
@@ -179,7 +180,7 @@ fn bodies() {
     in_story(C1, |s| s.witness.push(seen(WitnessKind::BodyStart, 26)));
     in_story(C2, |s| s.witness[0].at = at(19));
     in_story(C2, |s| s.witness[0].fence = fence(2));
-    in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &NodeId::from("pay"), 1));
+    in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1));
     in_story(C6, |s| s.witness[0].at = at(31));
     in_story(C7, |s| s.witness[1].result_hash = Some(Json::null().hash()));
 }
@@ -230,7 +231,7 @@ fn decoded(facts: &Dossier) -> Vec<Recorded> {
 }
 
 fn doubted() -> Event {
-    StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "the answer was lost".to_owned() }.into()
+    StepInDoubt { node: StepPath::from("pay"), permit: 1, policy: 0, reason: "the answer was lost".to_owned() }.into()
 }
 
 fn outcome(outcome: InvocationOutcome) -> Event {
@@ -241,7 +242,7 @@ fn unresolved() -> [Event; 2] {
     let answer = InDoubtResolved {
         by: Resolver::Policy,
         grounds: None,
-        node: NodeId::from("pay"),
+        node: StepPath::from("pay"),
         note: None,
         outcome: DoubtOutcome::Unresolved,
         permit: 1,
@@ -341,7 +342,7 @@ fn a_success_before_is_the_ledgers_word_only_where_no_node_has_failed() {
         let error = Failure::new(SUCCEEDED_BEFORE, "an earlier call is known to have succeeded");
         let refused = outcome(InvocationOutcome::RefusedPermanent);
         let failed = story::node_finished("pay", StepResult::PermanentFailure).into();
-        let ended = JobFailed { error, node: node.map(NodeId::from) }.into();
+        let ended = JobFailed { error, node: node.map(StepPath::from) }.into();
         story.events.extend([refused, failed, ended].map(|event| Told { at: 30, epoch: 1, event }));
         story.ledger[0].status = LedgerStatus::RefusedPermanent;
         story.effects.clear();
@@ -369,7 +370,7 @@ fn a_success_before_that_nothing_tells_of() {
         at: story::at(40),
         conflict: true,
         key: key("pay"),
-        node: NodeId::from("pay"),
+        node: StepPath::from("pay"),
         outcome: outcome("success"),
         permit: 1,
         permit_id: PermitId::from_u128(1),
@@ -403,7 +404,7 @@ fn a_permission_given_again_without_a_reason_and_a_doubt_answered_too_early() {
         let place = s.place(EventKind::ToolInvocationFinished);
         let answer = InDoubtResolved {
             by: Resolver::Operator,
-            node: NodeId::from("pay"),
+            node: StepPath::from("pay"),
             note: None,
             outcome: DoubtOutcome::DidNotHappen,
             permit: 1,

@@ -8,6 +8,7 @@ use aetheris_core::id::*;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_store::{EffectRow, KeptSignal, TimerRow};
 
@@ -43,11 +44,11 @@ impl Story {
 }
 
 fn doubted() -> StepInDoubt {
-    StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "the answer was lost".to_owned() }
+    StepInDoubt { node: StepPath::from("pay"), permit: 1, policy: 0, reason: "the answer was lost".to_owned() }
 }
 
 fn answer(by: Resolver, grounds: Option<Grounds>, outcome: DoubtOutcome) -> InDoubtResolved {
-    let node = NodeId::from("pay");
+    let node = StepPath::from("pay");
     InDoubtResolved { by, grounds, node, note: None, outcome, permit: 1, result: None, settle_us: None, then: None }
 }
 
@@ -323,8 +324,8 @@ fn a_job_is_made_with_its_plan_and_every_step_stands_behind_it() {
     let mut second = whole();
     second.first(EventKind::PlanGenerated).event = PlanGenerated { plan_version: 2, ..story::planned() }.into();
     assert!(of(D8, &second).contains("event 2: it does not stand behind its plan"));
-    let skipped = NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Upstream };
-    let started = NodeStarted { node: NodeId::from("pay"), number: 1 };
+    let skipped = NodeSkipped { node: StepPath::from("pay"), reason: SkipReason::Upstream };
+    let started = NodeStarted { node: StepPath::from("pay"), number: 1 };
     for step in [Event::from(skipped), started.into(), story::permit("pay", 1).into()] {
         let mut early = whole();
         early.events.insert(1, Told { at: 10, epoch: 0, event: step });
@@ -389,7 +390,7 @@ fn a_kept_signal_may_end_as_refused_and_a_delivered_one_may_not() {
         (SignalAck::Kept, "other", ours, false),
         (SignalAck::Delivered, "late", ours, false),
     ] {
-        let (node, signal) = (NodeId::from("ask"), SignalId::from_u128(9));
+        let (node, signal) = (StepPath::from("ask"), SignalId::from_u128(9));
         let refused =
             SignalRefused { correlation_key: name.to_owned(), node, payload_hash, signal, violations: Vec::new() };
         let mut story = whole();
@@ -409,7 +410,7 @@ fn a_wait_in_doubt_is_ended_by_its_answer_and_only_while_it_lasts() {
     let left = begun().then(22, 2, story::claimed(2));
     assert!(of(E2, &left.then(23, 2, answered())).contains("ended 0 times"));
     // A wait that lasts may have no end yet, but not two.
-    let end = || WaitCompleted { by: WaitEnd::Time, node: NodeId::from("pay") };
+    let end = || WaitCompleted { by: WaitEnd::Time, node: StepPath::from("pay") };
     for (ends, right) in [(0, true), (1, true), (2, false)] {
         let story = (0..ends).fold(begun(), |story, _| story.then(22, 1, end()));
         assert_eq!(of(E2, &story).is_empty(), right, "{ends}");
@@ -510,7 +511,7 @@ fn a_body_after_the_recorded_outcome_is_excused_where_it_could_not_know() {
 #[test]
 fn only_bodies_that_act_count_and_all_have_the_calls_own_key() {
     let mut other = whole();
-    let wrong = IdempotencyKey::derive(JOB, &NodeId::from("pay"), 1);
+    let wrong = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1);
     other.witness.iter_mut().for_each(|line| line.key = wrong);
     assert!(of(C4, &other).contains("the call's is"));
     let mut asked = whole();

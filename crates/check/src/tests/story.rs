@@ -10,6 +10,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::JobState;
@@ -49,7 +50,7 @@ pub(super) fn fence(epoch: u32) -> Fence {
 }
 
 pub(super) fn key(node: &str) -> IdempotencyKey {
-    IdempotencyKey::derive(JOB, &NodeId::from(node), 0)
+    IdempotencyKey::derive(JOB, &StepPath::from(node), 0)
 }
 
 pub(super) fn result() -> Json {
@@ -167,7 +168,7 @@ pub(super) fn permit(node: &str, permit: u32) -> ToolInvocationStarted {
         input: (permit == 1).then(Json::null),
         key: key(node),
         lifetime_us: 1_000,
-        node: NodeId::from(node),
+        node: StepPath::from(node),
         permit,
         permit_id: PermitId::from_u128(u128::from(permit)),
         tool: ToolName::from("pay"),
@@ -176,19 +177,19 @@ pub(super) fn permit(node: &str, permit: u32) -> ToolInvocationStarted {
 }
 
 pub(super) fn finished(node: &str, outcome: InvocationOutcome) -> ToolInvocationFinished {
-    ToolInvocationFinished { error: None, node: NodeId::from(node), outcome, permit: 1, source: Source::Executed }
+    ToolInvocationFinished { error: None, node: StepPath::from(node), outcome, permit: 1, source: Source::Executed }
 }
 
 pub(super) fn node_finished(node: &str, result: StepResult) -> NodeFinished {
     let output = (result == StepResult::Success).then(Json::null);
-    NodeFinished { error: None, model: None, node: NodeId::from(node), output, result, took_us: None }
+    NodeFinished { error: None, model: None, node: StepPath::from(node), output, result, took_us: None }
 }
 
 pub(super) fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> JobWaiting {
     JobWaiting {
         correlation_key: key.map(str::to_owned),
         doubt: false,
-        node: NodeId::from(node),
+        node: StepPath::from(node),
         park: false,
         reason: None,
         wait_type,
@@ -206,7 +207,7 @@ pub(super) fn ledger_row(status: LedgerStatus) -> LedgerRow {
         job: JOB,
         key: key("pay"),
         lifetime: None,
-        node: NodeId::from("pay"),
+        node: StepPath::from("pay"),
         permit: 1,
         permit_id: PermitId::from_u128(1),
         seen: None,
@@ -226,14 +227,14 @@ pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
         input_hash: Json::null().hash(),
         job: JOB,
         key: key("pay"),
-        node: NodeId::from("pay"),
+        node: StepPath::from("pay"),
         result_hash: (kind == WitnessKind::BodyEnd).then(|| result().hash()),
         tool: "once".into(),
     }
 }
 
 fn started(node: &str) -> NodeStarted {
-    NodeStarted { node: NodeId::from(node), number: 1 }
+    NodeStarted { node: StepPath::from(node), number: 1 }
 }
 
 /// A payment, a reclaim, a wait that a signal ends, a sleep that a timer ends, an answer.
@@ -243,11 +244,11 @@ pub(super) fn whole() -> Story {
         events.extend(told.into_iter().map(|event| Told { at, epoch, event }));
     };
     let signal = WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) };
-    let wait = |node: &str| NodeId::from(node);
+    let wait = |node: &str| StepPath::from(node);
     tell(0, 10, vec![created().into(), planned().into()]);
     tell(1, 15, vec![claimed(1).into()]);
     tell(1, 20, vec![started("pay").into(), permit("pay", 1).into()]);
-    let command = CommandCommitted { node: NodeId::from("pay"), result_hash: result().hash() };
+    let command = CommandCommitted { node: StepPath::from("pay"), result_hash: result().hash() };
     let done = node_finished("pay", StepResult::SideEffectCommitted);
     tell(1, 30, vec![finished("pay", InvocationOutcome::Committed).into(), command.into(), done.into()]);
     tell(1, 40, vec![JobRequeued { after_us: None, reason: RequeueReason::LeaseExpired }.into()]);

@@ -1,9 +1,10 @@
 //! The list of a job's steps.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aetheris_api::{AnsweredBy, AnsweredView, JobView, StepView, TraceStep};
-use aetheris_core::id::NodeId;
+use aetheris_core::path::StepPath;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 
@@ -20,7 +21,7 @@ fn padded(text: &str, columns: usize) -> String {
 /// A step with what is known of its place in the plan.
 #[derive(Debug, Clone)]
 pub struct Line {
-    node: NodeId,
+    node: StepPath,
     /// `tool payments.refund`, `wait`; empty where the plan is not known.
     what: String,
     step: StepView,
@@ -44,7 +45,7 @@ impl Line {
 pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
     let Some(steps) = &job.steps else { return Vec::new() };
     // A plan may have ten thousand nodes: each is looked up once.
-    let places: BTreeMap<&NodeId, (usize, &TraceStep)> =
+    let places: BTreeMap<&StepPath, (usize, &TraceStep)> =
         plan.iter().enumerate().map(|(place, planned)| (&planned.node_id, (place, planned))).collect();
     let mut lines: Vec<(Option<usize>, Line)> = steps
         .iter()
@@ -91,10 +92,10 @@ fn told(answered: AnsweredView, now: Now) -> String {
 /// The list, one line a step, indented, with its values below it where they are known.
 #[must_use]
 pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String {
-    let column = |cell: fn(&Line) -> &str| lines.iter().map(|line| width(cell(line))).max().unwrap_or(0);
+    let column = |cell: fn(&Line) -> Cow<'_, str>| lines.iter().map(|line| width(&cell(line))).max().unwrap_or(0);
     // A third of a narrow terminal for names, a third for what the steps do, the rest for how they are.
     let third = style.columns.map_or(usize::MAX, |columns| (columns / 3).max(COLUMN_MIN));
-    let (nodes, whats) = (column(|line| line.node.as_str()).min(third), column(|line| &line.what).min(third));
+    let (nodes, whats) = (column(|line| line.node.text()).min(third), column(|line| (&line.what).into()).min(third));
     let mut text = String::new();
     for line in lines {
         let Standing { sign, ticks, words } = &line.standing;
@@ -103,7 +104,7 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
         let ended = line.step.finished_at.or(line.over);
         let took = took(line.step.started_at, ended, *ticks, now);
         let tries = if line.step.attempt > 1 { format!("try {}", line.step.attempt) } else { String::new() };
-        let node = padded(&cut(line.node.as_str(), nodes), nodes);
+        let node = padded(&cut(&line.node.text(), nodes), nodes);
         let what = padded(&cut(&line.what, whats), whats);
         // What became of a call that its job's end left is said already.
         let answered = line.step.answered.filter(|_| line.step.left_in_doubt.is_none());

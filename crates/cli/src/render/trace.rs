@@ -18,7 +18,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
         text.push_str(&format!("\n{}", runs(trace, style, now)));
     }
     text.push('\n');
-    let names = trace.steps.iter().map(|step| width(step.node_id.as_str())).max().unwrap_or(0);
+    let names = trace.steps.iter().map(|step| width(&step.node_id.text())).max().unwrap_or(0);
     let mut before: Option<&TraceStep> = None;
     for step in &trace.steps {
         text.push_str(&format!("{}\n", headline(trace, step, before, names, style, now)));
@@ -78,11 +78,11 @@ fn headline(
         (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
         (None, Some(_) | None) => String::new(),
     };
+    let in_line = before.map(|before| before.node_id.node()).into_iter().eq(&step.needs);
     let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
-    let in_line = before.map(|before| before.node_id.as_str()).into_iter().eq(needs.iter().copied());
     let after = if in_line || needs.is_empty() { String::new() } else { format!("after {}", needs.join(", ")) };
     let parts = [
-        style.paint(Tone::Strong, &format!("{:names$}", step.node_id.as_str())),
+        style.paint(Tone::Strong, &format!("{:names$}", step.node_id)),
         style.paint(Tone::Dim, &what(step)),
         style.paint(tone, words),
         took(step.started_at, step.finished_at.or(trace.ended_at), *ticks, now),

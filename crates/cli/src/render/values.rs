@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aetheris_api::{StepValuesView, TraceDoubt, ValueOrigin, ValueView};
-use aetheris_core::id::NodeId;
+use aetheris_core::path::StepPath;
 
 use super::{Style, Tone, json_line, json_page, safe};
 
@@ -16,13 +16,13 @@ pub struct Values {
     /// Whether they are shown whole, over several lines.
     pub full: bool,
     /// The values.
-    pub steps: BTreeMap<NodeId, StepValuesView>,
+    pub steps: BTreeMap<StepPath, StepValuesView>,
 }
 
 impl Values {
     /// The lines below a step; empty where nothing is known of it.
     #[must_use]
-    pub fn below(&self, node: &NodeId, style: Style) -> String {
+    pub fn below(&self, node: &StepPath, style: Style) -> String {
         let Some(step) = self.steps.get(node) else { return String::new() };
         let input = step.input.as_ref().map(|value| self.line("in", value, style));
         let output = step.output.as_ref().map(|value| self.line("out", value, style));

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::timer_id::TimerId;
 use crate::disproof::Grounds;
 use crate::hash::Hash;
-use crate::id::{IdempotencyKey, NodeId, PermitId, ToolName};
+use crate::id::{IdempotencyKey, PermitId, ToolName};
 use crate::json::Json;
 use crate::ledger::LedgerTrigger;
+use crate::path::StepPath;
 use crate::plan::EffectClass;
 use crate::time::{Due, Span};
 
@@ -31,7 +32,7 @@ fn is_false(value: &bool) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct NodeStarted {
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// 1, 2, …
     #[serde(rename = "try")]
     pub number: u32,
@@ -137,7 +138,7 @@ pub struct NodeFinished {
     #[serde(default, skip_serializing_if = "is_none")]
     pub model: Option<ModelRecord>,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// A plain step's output. A ledger step's is its effect, a wait's is its signal's payload.
     #[serde(default, skip_serializing_if = "is_none", deserialize_with = "Json::present")]
     pub output: Option<Json>,
@@ -161,7 +162,7 @@ pub struct NodeRetryScheduled {
     #[serde(default, skip_serializing_if = "is_none")]
     pub model: Option<ModelRecord>,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
 }
 
 /// Why a step is not run.
@@ -179,7 +180,7 @@ pub enum SkipReason {
 #[serde(deny_unknown_fields)]
 pub struct NodeSkipped {
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Why.
     pub reason: SkipReason,
 }
@@ -198,7 +199,7 @@ pub struct ToolInvocationStarted {
     /// How long the call can still arrive.
     pub lifetime_us: u64,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The permit's number.
     pub permit: u32,
     /// Its author's name for it.
@@ -248,7 +249,7 @@ pub struct ToolInvocationFinished {
     #[serde(default, skip_serializing_if = "is_none")]
     pub error: Option<Failure>,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// What became of it.
     pub outcome: InvocationOutcome,
     /// The permit's number.
@@ -263,7 +264,7 @@ pub struct ToolInvocationFinished {
 #[serde(deny_unknown_fields)]
 pub struct CommandCommitted {
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Hash of the effect's canonical result.
     pub result_hash: Hash,
 }
@@ -299,7 +300,7 @@ pub struct TimerFired {
 #[serde(deny_unknown_fields)]
 pub struct StepInDoubt {
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The permit whose outcome is unknown.
     pub permit: u32,
     /// The place in the tool's list of policies that is tried now.
@@ -385,7 +386,7 @@ pub struct InDoubtResolved {
     #[serde(default, skip_serializing_if = "is_none")]
     pub grounds: Option<Grounds>,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The operator's words.
     #[serde(default, skip_serializing_if = "is_none")]
     pub note: Option<String>,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::NodeId;
+use crate::path::StepPath;
 
 /// A durable timer's name, unique in its job.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,9 +12,9 @@ pub enum TimerId {
     /// The job's deadline.
     Deadline,
     /// A doubt's wait.
-    Doubt(NodeId),
+    Doubt(StepPath),
     /// A wait's deadline or a sleep's end.
-    Wait(NodeId),
+    Wait(StepPath),
 }
 
 impl fmt::Display for TimerId {
@@ -33,8 +33,8 @@ impl std::str::FromStr for TimerId {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
             None if text == "deadline" => Ok(Self::Deadline),
-            Some(("doubt", node)) => Ok(Self::Doubt(NodeId::from(node))),
-            Some(("wait", node)) => Ok(Self::Wait(NodeId::from(node))),
+            Some(("doubt", node)) => Ok(Self::Doubt(StepPath::from(node))),
+            Some(("wait", node)) => Ok(Self::Wait(StepPath::from(node))),
             None | Some(_) => Err(format!("`{text}` is not a timer: expected deadline, doubt:NODE or wait:NODE")),
         }
     }

@@ -5,10 +5,10 @@ use super::{
     WaitPhase, WaitRecord,
 };
 use crate::event::{self, Answer, DoubtOutcome, Event, InvocationOutcome, Recorded, RequeueReason, TimerId, WaitEnd};
-use crate::id::NodeId;
 use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
 use crate::limits;
+use crate::path::StepPath;
 use crate::step::{IllegalStepMove, StepStatus, StepTrigger};
 use crate::time::{Span, Timestamp};
 
@@ -22,7 +22,7 @@ pub enum Illegal {
     #[error("node `{node}`: {source}")]
     Step {
         /// The node.
-        node: NodeId,
+        node: StepPath,
         /// What the table says.
         source: IllegalStepMove,
     },
@@ -44,7 +44,7 @@ pub enum Illegal {
     },
     /// A step may not start before the plan is recorded.
     #[error("node `{0}` cannot start: no plan is recorded")]
-    NoPlan(NodeId),
+    NoPlan(StepPath),
     /// The same correlation key was used by an earlier wait.
     #[error("the correlation key `{0}` was used by an earlier wait of this job; a key names one wait")]
     KeyUsed(String),
@@ -140,7 +140,7 @@ impl JobState {
         Ok(())
     }
 
-    fn step(&mut self, node: &NodeId, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
+    fn step(&mut self, node: &StepPath, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
         let step = self.steps.entry(node.clone()).or_default();
         step.status = step.status.next(trigger).map_err(|source| Illegal::Step { node: node.clone(), source })?;
         Ok(step)
@@ -157,14 +157,14 @@ impl JobState {
 
     /// A try that "did not happen" has ended is ended in the unit of that answer, which may come from outside
     /// while nobody holds the job.
-    fn within_run_or_disproof(&self, node: &NodeId) -> Result<(), Illegal> {
+    fn within_run_or_disproof(&self, node: &StepPath) -> Result<(), Illegal> {
         let step = self.steps.get(node);
         let just = step.is_some_and(|step| step.doubt.is_some() && step.is_disproved());
         let idle = matches!(self.status, JobStatus::Pending | JobStatus::Paused);
         if idle && just { Ok(()) } else { self.within_run() }
     }
 
-    fn invocation_of(&mut self, node: &NodeId) -> Result<&mut Invocation, Illegal> {
+    fn invocation_of(&mut self, node: &StepPath) -> Result<&mut Invocation, Illegal> {
         self.steps
             .get_mut(node)
             .and_then(|step| step.invocation.as_mut())
@@ -247,7 +247,7 @@ impl JobState {
     }
 
     /// Takes the block away and closes its key.
-    fn unblock(&mut self, node: &NodeId, phase: WaitPhase) -> Result<Blocked, Illegal> {
+    fn unblock(&mut self, node: &StepPath, phase: WaitPhase) -> Result<Blocked, Illegal> {
         self.move_job(JobTrigger::Unblock)?;
         let blocked = self
             .blocked

@@ -21,14 +21,16 @@ use crate::event::{
     Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, PauseReason, Source, StepResult, TimerId, WaitEnd,
 };
 use crate::hash::Hash;
+use crate::id::NodeId;
 use crate::id::{
-    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SessionId, SignalId, TenantId, ToolName,
+    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, PermitId, SessionId, SignalId, TenantId, ToolName,
     WorkerId,
 };
 use crate::job::JobStatus;
 use crate::json::Json;
 use crate::lease::Fence;
 use crate::ledger::{LedgerStatus, LedgerTrigger};
+use crate::path::StepPath;
 use crate::plan::{EffectClass, WaitType};
 use crate::step::StepStatus;
 use crate::time::{Span, Timestamp};
@@ -268,7 +270,7 @@ pub struct Blocked {
     /// Whether it waits for the answer to a doubt.
     pub doubt: bool,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Why, for people.
     pub reason: Option<String>,
     /// Since when.
@@ -298,7 +300,7 @@ pub enum WaitPhase {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitRecord {
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// What became of it.
     pub phase: WaitPhase,
     /// What ends it.
@@ -358,7 +360,7 @@ pub enum Ending {
         /// Why.
         error: Failure,
         /// The node that failed.
-        node: Option<NodeId>,
+        node: Option<StepPath>,
     },
 }
 
@@ -412,7 +414,7 @@ pub struct JobState {
     /// What it is doing.
     pub status: JobStatus,
     /// Its steps, as far as anything happened to them.
-    pub steps: BTreeMap<NodeId, StepState>,
+    pub steps: BTreeMap<StepPath, StepState>,
     /// Whose it is. Left out for the tenant `default`: such a state has the hash that it had before there were tenants.
     #[serde(default, skip_serializing_if = "TenantId::is_default")]
     pub tenant: TenantId,
@@ -482,10 +484,22 @@ impl JobState {
         crate::json::canonical_hash(self)
     }
 
-    /// The step of a node; pending where nothing happened to it.
+    /// The status of a step; pending where nothing happened to it.
     #[must_use]
-    pub fn step_status(&self, node: &NodeId) -> StepStatus {
-        self.steps.get(node).map_or(StepStatus::Pending, |step| step.status)
+    pub fn step_status(&self, path: &StepPath) -> StepStatus {
+        self.steps.get(path).map_or(StepStatus::Pending, |step| step.status)
+    }
+
+    /// The step that is a whole node, if anything happened to it.
+    #[must_use]
+    pub fn step_of(&self, node: &NodeId) -> Option<&StepState> {
+        self.steps.get(&StepPath::from(node))
+    }
+
+    /// The status of the step that is a whole node; pending where nothing happened to it.
+    #[must_use]
+    pub fn node_status(&self, node: &NodeId) -> StepStatus {
+        self.step_of(node).map_or(StepStatus::Pending, |step| step.status)
     }
 
     /// The open wait's correlation key.

@@ -65,7 +65,7 @@ impl JobState {
     }
 
     /// A start that was written with the end, or while the body ran, is dated back by what the body took.
-    fn stamp_end(&mut self, node: &crate::id::NodeId, at: Timestamp, took_us: Option<u64>) {
+    fn stamp_end(&mut self, node: &crate::path::StepPath, at: Timestamp, took_us: Option<u64>) {
         if let Some(step) = self.steps.get_mut(node) {
             step.finished_at = Some(at);
             if let Some(took) = took_us {

@@ -9,7 +9,7 @@ impl JobState {
     #[must_use]
     pub fn tool_calls(&self, plan: &CompiledPlan) -> u32 {
         let calls = |node: &Node| {
-            let step = self.steps.get(&node.id)?;
+            let step = self.step_of(&node.id)?;
             plan.tool_of(node)?;
             Some(step.invocation.as_ref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
         };

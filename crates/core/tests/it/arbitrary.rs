@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, NodeId, PermitId, SignalId, TenantId};
+use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
@@ -14,8 +15,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::json;
 
-fn node() -> impl Strategy<Value = NodeId> {
-    select(vec!["a", "b"]).prop_map(NodeId::from)
+fn node() -> impl Strategy<Value = StepPath> {
+    select(vec!["a", "b", "b[2]@1/0.3"]).prop_map(StepPath::from)
 }
 
 fn value() -> impl Strategy<Value = Json> {
@@ -188,8 +189,8 @@ pub(crate) fn stream() -> impl Strategy<Value = Vec<(Event, bool)>> {
 
 /// The event with the try, permit, policy and node that come next.
 pub(crate) fn fitted(event: Event, state: &JobState) -> Event {
-    let step = |node: &NodeId| state.steps.get(node).cloned().unwrap_or_default();
-    let permit = |node: &NodeId| step(node).invocation.map_or(0, |invocation| invocation.permit);
+    let step = |node: &StepPath| state.steps.get(node).cloned().unwrap_or_default();
+    let permit = |node: &StepPath| step(node).invocation.map_or(0, |invocation| invocation.permit);
     match event {
         Event::NodeStarted(mut started) => {
             started.number = step(&started.node).tries + 1;

@@ -6,16 +6,17 @@ use aetheris_core::event::{
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{
-    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, TenantId, ToolName, WorkerId,
+    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, PermitId, TenantId, ToolName, WorkerId,
 };
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::JobState;
 
 fn answer(outcome: DoubtOutcome) -> Event {
     InDoubtResolved {
         by: Resolver::Policy,
-        node: NodeId::from("n"),
+        node: StepPath::from("n"),
         note: None,
         outcome,
         permit: 1,
@@ -29,7 +30,7 @@ fn answer(outcome: DoubtOutcome) -> Event {
 
 /// A job whose only step has called its tool.
 fn called() -> JobState {
-    let node = NodeId::from("n");
+    let node = StepPath::from("n");
     let events: [Event; 5] = [
         JobCreated {
             agent: AgentName::from("a"),
@@ -80,7 +81,7 @@ fn called() -> JobState {
 #[test]
 fn a_doubt_is_answered_once() {
     let mut doubted = called();
-    let doubt = StepInDoubt { node: NodeId::from("n"), permit: 1, policy: 0, reason: String::new() };
+    let doubt = StepInDoubt { node: StepPath::from("n"), permit: 1, policy: 0, reason: String::new() };
     doubted.apply(&doubt.into()).unwrap();
     for first in [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen] {
         let mut answered = doubted.clone();

@@ -94,7 +94,7 @@ impl Golden {
 fn shown(state: &JobState) -> Shown {
     let steps = state.steps.iter().map(|(node, step)| {
         let status = serde_json::to_value(step.status).unwrap();
-        (node.as_str().to_owned(), (status.as_str().unwrap().to_owned(), step.tries))
+        (node.to_string(), (status.as_str().unwrap().to_owned(), step.tries))
     });
     Shown { seq: state.seq, status: state.status.as_str().to_owned(), steps: steps.collect() }
 }

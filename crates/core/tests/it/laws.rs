@@ -8,6 +8,7 @@ use aetheris_core::id::{AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, Wo
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard, Holder, admit};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{Budget, GraphError, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
 use aetheris_core::retry::{Jitter, OnTimeout, RetryPolicy};
 use aetheris_core::time::{Span, Timestamp};
@@ -83,7 +84,7 @@ proptest! {
     /// A key stands for one call of one step of one job, and for nothing else.
     #[test]
     fn a_key_is_a_function_of_its_three_parts(a in (0u128..4, texts("[ab]{0,3}"), 0u32..3), b in (0u128..4, texts("[ab]{0,3}"), 0u32..3)) {
-        let key = |(job, node, call): &(u128, String, u32)| IdempotencyKey::derive(JobId::from_u128(*job), &NodeId::new(node.as_str()), *call);
+        let key = |(job, node, call): &(u128, String, u32)| IdempotencyKey::derive(JobId::from_u128(*job), &StepPath::from(node.as_str()), *call);
         prop_assert_eq!(key(&a) == key(&b), a == b);
         prop_assert_eq!(key(&a).to_string().parse::<IdempotencyKey>().unwrap(), key(&a));
     }

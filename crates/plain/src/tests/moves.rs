@@ -6,8 +6,9 @@ use aetheris_check::Invariant::D1;
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{EventId, NodeId};
+use aetheris_core::id::EventId;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
@@ -66,22 +67,22 @@ fn failed() -> Event {
 }
 
 fn started(number: u32) -> Event {
-    NodeStarted { node: NodeId::from("pay"), number }.into()
+    NodeStarted { node: StepPath::from("pay"), number }.into()
 }
 
 fn again() -> Event {
     let error = Failure::new("a", "b");
-    NodeRetryScheduled { after_us: 1, error, model: None, node: NodeId::from("pay") }.into()
+    NodeRetryScheduled { after_us: 1, error, model: None, node: StepPath::from("pay") }.into()
 }
 
 fn over() -> Event {
-    WaitCompleted { by: WaitEnd::Time, node: NodeId::from("ask") }.into()
+    WaitCompleted { by: WaitEnd::Time, node: StepPath::from("ask") }.into()
 }
 
 fn misfit(key: &str) -> Event {
     SignalRefused {
         correlation_key: key.to_owned(),
-        node: NodeId::from("ask"),
+        node: StepPath::from("ask"),
         payload_hash: story::result().hash(),
         signal: aetheris_core::id::SignalId::from_u128(9),
         violations: Vec::new(),
@@ -101,7 +102,7 @@ fn resolved(by: Resolver, outcome: DoubtOutcome) -> Event {
         note: None,
         by,
         grounds: (outcome == DoubtOutcome::DidNotHappen).then_some(Grounds::Clock),
-        node: NodeId::from("pay"),
+        node: StepPath::from("pay"),
         outcome,
         permit: 1,
         result: happened.then(story::result),
@@ -163,7 +164,7 @@ const STEPS: &[Case] = &[
     ("another try is announced, and it succeeds without it", || vec![again(), ended(StepResult::Pure)], false),
     (
         "another try is announced, and it is skipped",
-        || vec![again(), NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Condition }.into()],
+        || vec![again(), NodeSkipped { node: StepPath::from("pay"), reason: SkipReason::Condition }.into()],
         false,
     ),
 ];
@@ -244,7 +245,7 @@ async fn of_a_job() {
 
 #[tokio::test]
 async fn of_a_wait() {
-    let ask = NodeStarted { node: NodeId::from("ask"), number: 1 }.into();
+    let ask = NodeStarted { node: StepPath::from("ask"), number: 1 }.into();
     let wait = waiting("ask", Some("k"), WaitType::Signal).into();
     all(&[made(), vec![claim(), ask, wait]].concat(), WAITS).await;
 }
@@ -255,7 +256,7 @@ async fn of_a_step() {
 }
 
 fn in_doubt() -> Vec<Event> {
-    let doubt = StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into();
+    let doubt = StepInDoubt { node: StepPath::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into();
     let wait = JobWaiting { doubt: true, ..waiting("pay", None, WaitType::Human) }.into();
     [in_step(), vec![permit(1).into(), doubt, wait]].concat()
 }
@@ -325,13 +326,13 @@ fn both_tables_agree_about_every_event_at_every_moment() {
 
 fn moments() -> Vec<(&'static str, Vec<Event>)> {
     let waits = |node: &str| {
-        let start = NodeStarted { node: NodeId::from(node), number: 1 }.into();
+        let start = NodeStarted { node: StepPath::from(node), number: 1 }.into();
         [made(), vec![claim(), start, waiting(node, Some("k"), WaitType::Signal).into()]].concat()
     };
     let cancel = || JobCancelRequested { cause: EndCause::Cancel }.into();
     let no = || resolved(Resolver::Operator, DoubtOutcome::DidNotHappen);
     let and = |before: Vec<Event>, then: Vec<Event>| [before, then].concat();
-    let skipped = NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Condition }.into();
+    let skipped = NodeSkipped { node: StepPath::from("pay"), reason: SkipReason::Condition }.into();
     vec![
         ("nothing", Vec::new()),
         ("made", made()),
@@ -382,24 +383,24 @@ fn every_event() -> Vec<Event> {
         JobCancelled {}.into(),
         JobCancelRequested { cause: EndCause::Cancel }.into(),
         JobCancelRequested { cause: EndCause::Deadline }.into(),
-        NodeStarted { node: NodeId::from("ask"), number: 1 }.into(),
+        NodeStarted { node: StepPath::from("ask"), number: 1 }.into(),
         started(1),
         started(2),
         again(),
         over(),
-        WaitCompleted { by: WaitEnd::Time, node: NodeId::from("pay") }.into(),
+        WaitCompleted { by: WaitEnd::Time, node: StepPath::from("pay") }.into(),
         misfit("k"),
         misfit("j"),
         permit(1).into(),
         permit(2).into(),
         idempotent(2).into(),
-        NodeSkipped { node: NodeId::from("pay"), reason: SkipReason::Condition }.into(),
+        NodeSkipped { node: StepPath::from("pay"), reason: SkipReason::Condition }.into(),
         waiting("pay", Some("k"), WaitType::Signal).into(),
         JobWaiting { doubt: true, ..waiting("pay", None, WaitType::Human) }.into(),
         JobWaiting { doubt: true, ..waiting("ask", None, WaitType::Human) }.into(),
-        StepInDoubt { node: NodeId::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into(),
-        CommandCommitted { node: NodeId::from("pay"), result_hash: story::result().hash() }.into(),
-        StepInDoubt { node: NodeId::from("pay"), permit: 2, policy: 0, reason: "a".to_owned() }.into(),
+        StepInDoubt { node: StepPath::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into(),
+        CommandCommitted { node: StepPath::from("pay"), result_hash: story::result().hash() }.into(),
+        StepInDoubt { node: StepPath::from("pay"), permit: 2, policy: 0, reason: "a".to_owned() }.into(),
         ToolInvocationFinished { permit: 7, ..finished(InvocationOutcome::Committed) }.into(),
         TimerSet { after_us: 1, timer: TimerId::Deadline }.into(),
         waiting("pay", Some("other"), WaitType::Signal).into(),
@@ -407,7 +408,7 @@ fn every_event() -> Vec<Event> {
     all.extend(OUTCOMES.map(|outcome| finished(outcome).into()));
     for result in [StepResult::Pure, StepResult::RetryableFailure, StepResult::PermanentFailure] {
         all.push(ended(result));
-        let other = NodeFinished { node: NodeId::from("ask"), ..node_finished("pay", result) };
+        let other = NodeFinished { node: StepPath::from("ask"), ..node_finished("pay", result) };
         all.push(other.into());
     }
     for by in [Resolver::Operator, Resolver::Policy, Resolver::Reconcile, Resolver::LateDeposit] {

@@ -10,6 +10,7 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::*;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::time::Timestamp;
 
 use super::look;
@@ -98,7 +99,7 @@ async fn bodies() {
     in_story(C2, |s| s.witness[0].at = Timestamp::from_micros(19)).await;
     in_story(C2, |s| s.witness[0].fence = Fence { generation: 1, epoch: 2 }).await;
     in_story(C2, |s| s.witness[0].job = JobId::from_u128(99)).await;
-    in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &NodeId::from("pay"), 1)).await;
+    in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1)).await;
     in_story(C6, |s| s.witness[0].at = Timestamp::from_micros(31)).await;
     in_story(C7, |s| s.witness[1].result_hash = Some(Json::null().hash())).await;
 }
@@ -121,7 +122,7 @@ async fn outcomes() {
     .await;
     in_story(C5, |s| {
         let place = s.place(EventKind::ToolInvocationFinished);
-        let (by, node, outcome) = (Resolver::Operator, NodeId::from("pay"), DoubtOutcome::DidNotHappen);
+        let (by, node, outcome) = (Resolver::Operator, StepPath::from("pay"), DoubtOutcome::DidNotHappen);
         let event = InDoubtResolved {
             by,
             node,
@@ -170,7 +171,7 @@ async fn ledger_rows() {
     use InvocationOutcome as I;
     let status = |code: u8| [format!("UPDATE ledger SET status = {code}"), "DELETE FROM effects".to_owned()];
     let doubted = || {
-        let (node, reason) = (NodeId::from("pay"), "the answer was lost".to_owned());
+        let (node, reason) = (StepPath::from("pay"), "the answer was lost".to_owned());
         Event::from(StepInDoubt { node, permit: 1, policy: 0, reason })
     };
     let outcome = |outcome| Event::from(story::finished(outcome));
@@ -228,7 +229,7 @@ async fn a_success_before() {
 #[tokio::test]
 async fn a_success_after_a_disproof_is_not_owed() {
     let mut story = whole();
-    let (by, node, outcome) = (Resolver::Operator, NodeId::from("pay"), DoubtOutcome::DidNotHappen);
+    let (by, node, outcome) = (Resolver::Operator, StepPath::from("pay"), DoubtOutcome::DidNotHappen);
     let answer = InDoubtResolved {
         by,
         node,

@@ -13,6 +13,7 @@ use aetheris_core::id::*;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::state::JobState;
@@ -163,7 +164,7 @@ fn write_job(conn: &Connection, state: &JobState, head: &Hash, seq: u64) {
 }
 
 pub(super) fn key(node: &str) -> IdempotencyKey {
-    IdempotencyKey::derive(JOB, &NodeId::from(node), 0)
+    IdempotencyKey::derive(JOB, &StepPath::from(node), 0)
 }
 
 pub(super) fn result() -> Json {
@@ -181,7 +182,7 @@ pub(super) fn permit(permit: u32) -> ToolInvocationStarted {
         input: (permit == 1).then(Json::null),
         key: key("pay"),
         lifetime_us: 1_000,
-        node: NodeId::from("pay"),
+        node: StepPath::from("pay"),
         permit,
         permit_id: PermitId::from_u128(u128::from(permit)),
         tool: ToolName::from("pay"),
@@ -190,17 +191,17 @@ pub(super) fn permit(permit: u32) -> ToolInvocationStarted {
 }
 
 pub(super) fn finished(outcome: InvocationOutcome) -> ToolInvocationFinished {
-    let (node, source) = (NodeId::from("pay"), Source::Executed);
+    let (node, source) = (StepPath::from("pay"), Source::Executed);
     ToolInvocationFinished { error: None, node, outcome, permit: 1, source }
 }
 
 pub(super) fn node_finished(node: &str, result: StepResult) -> NodeFinished {
     let output = (result == StepResult::Success).then(Json::null);
-    NodeFinished { error: None, model: None, node: NodeId::from(node), output, result, took_us: None }
+    NodeFinished { error: None, model: None, node: StepPath::from(node), output, result, took_us: None }
 }
 
 pub(super) fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> JobWaiting {
-    let (correlation_key, node) = (key.map(str::to_owned), NodeId::from(node));
+    let (correlation_key, node) = (key.map(str::to_owned), StepPath::from(node));
     JobWaiting { correlation_key, doubt: false, node, park: false, reason: None, wait_type }
 }
 
@@ -214,7 +215,7 @@ pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
         input_hash: Json::null().hash(),
         job: JOB,
         key: key("pay"),
-        node: NodeId::from("pay"),
+        node: StepPath::from("pay"),
         result_hash: (kind == WitnessKind::BodyEnd).then(|| result().hash()),
         tool: "once".into(),
     }
@@ -245,7 +246,7 @@ pub(super) fn whole() -> Story {
     let mut tell = |epoch: u32, at: i64, told: Vec<Event>| {
         events.extend(told.into_iter().map(|event| Told { at, epoch, event }));
     };
-    let node = |name: &str| NodeId::from(name);
+    let node = |name: &str| StepPath::from(name);
     let start = |name: &str| NodeStarted { node: node(name), number: 1 };
     let signal = WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) };
     tell(0, 10, vec![created().into(), planned().into()]);

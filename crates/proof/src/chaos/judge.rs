@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_check::{ClientHistory, Invariant, WitnessLine};
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::path::StepPath;
 use aetheris_plain::Checked;
 
 use super::client::Outcome;
@@ -79,7 +80,7 @@ const SECOND_BODIES: &str = "SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*
 fn effects(outcome: &Outcome, program: &Program, bodies: &BTreeMap<IdempotencyKey, u64>, found: &mut Jobs) {
     let completed = outcome.view["status"] == "completed";
     for call in &program.calls {
-        let key = IdempotencyKey::derive(outcome.job, &NodeId::from(call.node.as_str()), 0);
+        let key = IdempotencyKey::derive(outcome.job, &StepPath::from(call.node.as_str()), 0);
         let seen = bodies.get(&key).copied().unwrap_or(0);
         if call.skipped && seen > 0 {
             found.duplicated += 1;

@@ -1,10 +1,11 @@
 //! Scenarios beside a run: what a store must refuse, and a process that is killed.
 
 use aetheris_core::event::{EncodedEvent, Event, NodeStarted, ToolInvocationStarted};
-use aetheris_core::id::{EventId, IdempotencyKey, JobId, NodeId, PermitId, WorkerId};
+use aetheris_core::id::{EventId, IdempotencyKey, JobId, PermitId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::PermitRequest;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::Span;
 use aetheris_store::{Heartbeat, LeaseRenewal, LedgerWrite, Purpose, Renewal, Scope, UnitOfWork};
@@ -34,9 +35,9 @@ pub(super) async fn asking(world: &World, job: JobId, fence: Fence, node: &str, 
     unit.ledger.push(LedgerWrite::Permit(PermitRequest {
         class: EffectClass::AtMostOnce,
         input_hash: Json::null().hash(),
-        key: IdempotencyKey::derive(job, &NodeId::from(node), 0),
+        key: IdempotencyKey::derive(job, &StepPath::from(node), 0),
         lifetime: Span::from_secs(1),
-        node: NodeId::from(node),
+        node: StepPath::from(node),
         permit: 1,
         permit_id: id,
         tool: "t".into(),
@@ -56,7 +57,7 @@ pub(super) async fn stale_write(world: &World) -> Result<()> {
     let row = world.row(job).await?;
     let mut unit = unit(world, job, Guard::Run(fence), Purpose::Record);
     unit.expected_seq = Some(row.seq);
-    let started = NodeStarted { node: NodeId::from("one"), number: 1 };
+    let started = NodeStarted { node: StepPath::from("one"), number: 1 };
     unit.events.push(EncodedEvent::new(unit.id, &Event::from(started)));
     let accepted = world.rt.store.commit(unit).await.is_ok();
     world.expect(!accepted, "A4 a stale write was accepted");
@@ -80,7 +81,7 @@ pub(super) async fn second_permit(world: &World) -> Result<()> {
 
 /// The events of a permission.
 fn permitted(unit: &UnitOfWork, job: JobId) -> Vec<EncodedEvent> {
-    let node = NodeId::from("one");
+    let node = StepPath::from("one");
     let started = NodeStarted { node: node.clone(), number: 1 };
     let permit = ToolInvocationStarted {
         effect: EffectClass::AtMostOnce,

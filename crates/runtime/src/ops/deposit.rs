@@ -7,11 +7,12 @@
 //! Otherwise the outcome is kept as late evidence: never an effect.
 
 use aetheris_core::event::{DoubtOutcome, InDoubtResolved, Resolver};
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, PermitId};
+use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::state::StepState;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{Evidence, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
@@ -31,7 +32,7 @@ pub struct Deposit {
     /// The invocation.
     pub key: IdempotencyKey,
     /// The node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// What is known: a result, or that the permit was refused or never used.
     pub outcome: DepositOutcome,
     /// The permit's number.

@@ -31,6 +31,7 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::state::{Illegal, Invocation, InvocationPhase, JobState, StepState};
 use aetheris_store::{Committed, JobRow, LedgerWrite, Purpose, Refusal};
@@ -236,19 +237,18 @@ pub(crate) fn known_outcome(ledger: &Ledger, invocation: &Invocation) -> Known {
     }
 }
 
-fn open_calls(state: &JobState) -> Vec<(aetheris_core::id::NodeId, u32)> {
-    let called =
-        |(node, step): (&aetheris_core::id::NodeId, &aetheris_core::state::StepState)| match recovery::told(step) {
-            StepEvidence::Called { permit, .. } => Some((node.clone(), permit)),
-            StepEvidence::NotStarted
-            | StepEvidence::StartedPlain
-            | StepEvidence::Doubted { .. }
-            | StepEvidence::Happened { .. }
-            | StepEvidence::Disproved { .. }
-            | StepEvidence::Retryable
-            | StepEvidence::Succeeded
-            | StepEvidence::Ended => None,
-        };
+fn open_calls(state: &JobState) -> Vec<(StepPath, u32)> {
+    let called = |(node, step): (&StepPath, &aetheris_core::state::StepState)| match recovery::told(step) {
+        StepEvidence::Called { permit, .. } => Some((node.clone(), permit)),
+        StepEvidence::NotStarted
+        | StepEvidence::StartedPlain
+        | StepEvidence::Doubted { .. }
+        | StepEvidence::Happened { .. }
+        | StepEvidence::Disproved { .. }
+        | StepEvidence::Retryable
+        | StepEvidence::Succeeded
+        | StepEvidence::Ended => None,
+    };
     state.steps.iter().filter_map(called).collect()
 }
 

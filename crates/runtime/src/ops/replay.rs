@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::{DecodeError, Event, Recorded};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId};
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_store::{
     Checkpoint, EffectRow, ErrorKind, EventRow, History, JobRow, Scope, Store, StoreError, TimerRow, differences,
@@ -77,7 +78,7 @@ pub struct Refold {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedResult {
     /// The step.
-    pub node: NodeId,
+    pub node: StepPath,
     /// The hash of the result.
     pub result_hash: Hash,
     /// The place of the event.

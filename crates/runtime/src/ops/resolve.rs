@@ -8,11 +8,12 @@ use aetheris_core::event::{
     Resolver, StepResult, Then,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, ToolName};
+use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerTrigger, Settle};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Tool};
 use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
@@ -95,13 +96,13 @@ impl fmt::Display for Said {
 /// Why nothing is recorded of an answer.
 enum Closed {
     /// The call of this node is not in doubt; whether it was, and has been answered, or is one that may be repeated.
-    Call { node: NodeId, answered: bool, repeatable: bool },
+    Call { node: StepPath, answered: bool, repeatable: bool },
     /// Something else is in its way.
     Other(String),
 }
 
 impl Closed {
-    fn of(node: &NodeId, phase: InvocationPhase) -> Self {
+    fn of(node: &StepPath, phase: InvocationPhase) -> Self {
         let answered = match phase {
             InvocationPhase::Resolved(DoubtOutcome::Happened | DoubtOutcome::DidNotHappen) => true,
             InvocationPhase::Resolved(DoubtOutcome::Unresolved)
@@ -358,7 +359,7 @@ impl Runtime {
 struct Search {
     key: IdempotencyKey,
     /// The step of the call, once it is known.
-    node: Option<NodeId>,
+    node: Option<StepPath>,
     permit: u32,
     said: Option<Answered>,
 }
@@ -395,7 +396,7 @@ impl Search {
         self.node.as_ref() == Some(&answer.node) && answer.by == Resolver::Operator && answer.permit == self.permit
     }
 
-    fn followed(&mut self, node: &NodeId, then: Then) {
+    fn followed(&mut self, node: &StepPath, then: Then) {
         if let Some(said) = self.said.as_mut().filter(|said| said.answer.node == *node) {
             said.followed = Some(then);
         }
@@ -412,6 +413,7 @@ mod tests {
     use aetheris_core::event::ToolInvocationStarted;
     use aetheris_core::id::{EventId, PermitId};
     use aetheris_core::lease::Fence;
+    use aetheris_core::path::StepPath;
     use aetheris_core::plan::EffectClass;
 
     use super::*;
@@ -419,7 +421,7 @@ mod tests {
     /// Whoever is refused knows which it is: an answer that is recorded, or a call that was never in doubt.
     #[test]
     fn a_call_that_is_not_in_doubt_is_told_from_one_that_was_answered() {
-        let (job, key, node) = (JobId::from_u128(1), IdempotencyKey::from_u128(2), NodeId::from("pay"));
+        let (job, key, node) = (JobId::from_u128(1), IdempotencyKey::from_u128(2), StepPath::from("pay"));
         let call = format!("invocation {key} (node `pay`)");
         let not = format!("{call} is not in doubt");
         let repeatable = format!("{call} may be repeated with the same key, so no answer is accepted");
@@ -461,7 +463,7 @@ mod tests {
             input: None,
             key: IdempotencyKey::from_u128(number),
             lifetime_us: 1,
-            node: NodeId::new(format!("n{number}")),
+            node: StepPath::from(format!("n{number}").as_str()),
             permit: 1,
             permit_id: PermitId::from_u128(number),
             tool: ToolName::from("t"),
@@ -470,7 +472,7 @@ mod tests {
         let resolved = |number: u128, outcome| InDoubtResolved {
             by: Resolver::Operator,
             grounds: None,
-            node: NodeId::new(format!("n{number}")),
+            node: StepPath::from(format!("n{number}").as_str()),
             note: None,
             outcome,
             permit: 1,

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use aetheris_core::event::{WaitCompleted, WaitEnd};
-use aetheris_core::id::{JobId, NodeId, SignalId};
+use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitNode, WaitType};
 use aetheris_core::signal::{self, Incoming, Route, Upcoming};
 use aetheris_core::step::StepStatus;
@@ -141,7 +142,7 @@ impl Runtime {
     }
 
     /// The wait of a node ends with a signal.
-    fn delivering(&self, loaded: &Loaded, incoming: &Signal, id: SignalId, node: NodeId) -> Result<Draft, OpError> {
+    fn delivering(&self, loaded: &Loaded, incoming: &Signal, id: SignalId, node: StepPath) -> Result<Draft, OpError> {
         let by = WaitEnd::Signal { payload: incoming.payload.clone(), signal: id };
         let mut draft = loaded.draft(Guard::Outside);
         let fact = Fact::with_inbox(WaitCompleted { by, node }, receive(incoming, id, true));
@@ -158,7 +159,7 @@ impl Runtime {
         incoming: &Signal,
     ) -> Result<(), OpError> {
         let node = match met {
-            Route::Deliver(node) => plan.and_then(|plan| plan.node(node)),
+            Route::Deliver(path) => plan.and_then(|plan| plan.node(path.node())),
             Route::Keep => ahead.and_then(|ahead| ahead.named(&incoming.correlation_key)),
             Route::AlreadyDelivered { .. }
             | Route::JobFinished
@@ -284,7 +285,7 @@ fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead
     let plan = plan?;
     let names = names::of(&loaded.state, &loaded.effects);
     // A wait that has started and not blocked yet, as after a drain, is not reached either.
-    let pending = |node: &&Node| match loaded.state.steps.get(&node.id) {
+    let pending = |node: &&Node| match loaded.state.step_of(&node.id) {
         None => true,
         Some(step) => match step.status {
             StepStatus::Pending => true,

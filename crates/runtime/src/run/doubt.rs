@@ -3,9 +3,10 @@
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
 use aetheris_core::event::{DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, TimerId, TimerSet};
-use aetheris_core::id::{IdempotencyKey, NodeId, ToolName};
+use aetheris_core::id::{IdempotencyKey, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, PermitNumber};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{DoubtPolicy, Reconcile, WaitType};
 use aetheris_core::state::{Doubt, Invocation};
 use aetheris_core::time::{Reading, Span};
@@ -89,7 +90,7 @@ fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span
     if view.state.end_requested.is_some() {
         return Prepared::default();
     }
-    let node = &view.node.id;
+    let node = &view.path;
     let waiting = JobWaiting {
         correlation_key: None,
         doubt: true,
@@ -135,7 +136,7 @@ fn question(view: &View<'_>, whom: &Reconcile, invocation: &Invocation) -> Resul
     call.timeout = call.tool.timeout.map_or(call.timeout, Span::to_std);
     // Each question has a key of its own, so that a tool which caches answers by key never repeats an old one. The
     // sequence number tells runs apart; within one run, questions are counted, as nothing may be written in between.
-    let name = NodeId::from(format!("{}?{}", view.node.id, view.state.seq).as_str());
+    let name = StepPath::from(format!("{}?{}", view.path, view.state.seq).as_str());
     call.key = IdempotencyKey::derive(view.state.id, &name, view.questions.saturating_add(1));
     let question = Question { permit_id: invocation.permit_id, refuses: call.tool.refuses, whom: whom.clone() };
     Ok(Body::Call(Box::new(call), Role::Reconcile(question)))

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
 use aetheris_core::schedule::{self, Next as Due};
 use aetheris_store::Purpose;
@@ -96,6 +97,7 @@ impl<'r> Run<'r> {
             memory: self.memory,
             names: &self.names,
             node,
+            path: StepPath::from(&node.id),
             plan: &self.plan,
             questions: self.questions,
             state: self.draft.state(),

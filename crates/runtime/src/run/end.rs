@@ -35,7 +35,7 @@ impl Run<'_> {
     }
 
     fn answer(&self) -> Result<Answer, aetheris_expr::ExprError> {
-        let completed = |node: &NodeId| self.state().step_status(node) == StepStatus::Completed;
+        let completed = |node: &NodeId| self.state().node_status(node) == StepStatus::Completed;
         match &self.plan.plan().answer {
             None => {
                 let last = self.plan.ordered().last().map(|node| node.id.clone()).filter(completed);
@@ -50,9 +50,9 @@ impl Run<'_> {
 
     /// A node has failed, and the job with it. `None` when it is to go on after all.
     pub(super) async fn fail(&mut self, node: &NodeId) -> Result<Option<RunEnd>, Stop> {
-        let told = self.state().steps.get(node).and_then(|step| step.error.clone());
+        let told = self.state().step_of(node).and_then(|step| step.error.clone());
         let error = told.unwrap_or_else(|| Failure::new("step_failed", "the step failed"));
-        self.draft.push(self.ids(), JobFailed { error, node: Some(node.clone()) })?;
+        self.draft.push(self.ids(), JobFailed { error, node: Some(node.into()) })?;
         self.finish().await
     }
 
@@ -168,7 +168,7 @@ pub(crate) fn note_end(state: &JobState) {
     let (job, agent, status) = (state.id, &state.agent, state.status.as_str());
     match &state.ending {
         Some(Ending::Failed { error, node }) => {
-            let node = node.as_ref().map(NodeId::as_str);
+            let node = node.as_ref().map(tracing::field::display);
             tracing::warn!(%job, %agent, status, code = %error.code, node, reason = %error.message, "the job has ended");
         }
         Some(Ending::Answered(_) | Ending::Cancelled) | None => {

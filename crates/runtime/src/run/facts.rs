@@ -20,11 +20,11 @@ pub(super) fn start(view: &View<'_>) -> Prepared {
     if number == view.tries() {
         return Prepared::default();
     }
-    Prepared::of([Fact::of(NodeStarted { node: view.node.id.clone(), number })])
+    Prepared::of([Fact::of(NodeStarted { node: view.path.clone(), number })])
 }
 
 pub(super) fn skip(view: &View<'_>, reason: SkipReason) -> Prepared {
-    Prepared::of([Fact::of(NodeSkipped { node: view.node.id.clone(), reason })])
+    Prepared::of([Fact::of(NodeSkipped { node: view.path.clone(), reason })])
 }
 
 /// The step ends well. Its output is recorded here, unless it is recorded elsewhere.
@@ -34,13 +34,13 @@ pub(super) fn succeed(view: &View<'_>, output: Option<Json>) -> Prepared {
 
 /// The same of a pure body: what it took, and what a model used.
 pub(super) fn succeed_after(view: &View<'_>, output: Json, model: Option<ModelRecord>, took_us: u64) -> Prepared {
-    let (node, took_us) = (view.node.id.clone(), Some(took_us));
+    let (node, took_us) = (view.path.clone(), Some(took_us));
     let output = Some(output);
     Prepared::of([Fact::of(NodeFinished { error: None, model, node, output, result: StepResult::Pure, took_us })])
 }
 
 pub(super) fn ended(view: &View<'_>, result: StepResult, output: Option<Json>) -> Fact {
-    let node = view.node.id.clone();
+    let node = view.path.clone();
     Fact::of(NodeFinished { error: None, model: None, node, output, result, took_us: None })
 }
 
@@ -56,7 +56,7 @@ pub(super) fn fail(view: &View<'_>, error: Failure) -> Prepared {
 /// The step fails with its last try. A call whose outcome is unknown is given up with it.
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
     let TryFailed { error, model, took_us, .. } = failed;
-    let node = view.node.id.clone();
+    let node = view.path.clone();
     let event = NodeFinished { error: Some(error), model, node, output: None, result, took_us };
     let given_up = view.invocation().and_then(|call| unanswered(view.ledger, call));
     Prepared::of([match given_up {
@@ -73,7 +73,7 @@ pub(super) fn call_ended(
     source: Source,
     error: Option<Failure>,
 ) -> ToolInvocationFinished {
-    ToolInvocationFinished { error, node: view.node.id.clone(), outcome, permit, source }
+    ToolInvocationFinished { error, node: view.path.clone(), outcome, permit, source }
 }
 
 pub(super) fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerWrite {
@@ -83,7 +83,7 @@ pub(super) fn settle(invocation: &Invocation, trigger: LedgerTrigger) -> LedgerW
 /// The doubt about a call stands at this policy of its tool.
 pub(super) fn in_doubt(view: &View<'_>, invocation: &Invocation, policy: u32, reason: &str) -> StepInDoubt {
     let reason = Failure::new("", reason).message;
-    StepInDoubt { node: view.node.id.clone(), permit: invocation.permit, policy, reason }
+    StepInDoubt { node: view.path.clone(), permit: invocation.permit, policy, reason }
 }
 
 /// A fact that says that a call's outcome is unknown, in the ledger as well unless that knows.
@@ -104,7 +104,7 @@ pub(super) fn resolved(
     InDoubtResolved {
         by,
         grounds: None,
-        node: view.node.id.clone(),
+        node: view.path.clone(),
         note: None,
         outcome,
         permit: invocation.permit,

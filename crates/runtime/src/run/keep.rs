@@ -5,6 +5,7 @@ use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{EffectRow, LedgerWrite, NewEffect};
 
@@ -35,12 +36,12 @@ impl Run<'_> {
             if let Event::ToolInvocationStarted(called) = &fact.event {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
-            let ended = ended_node(&fact.event).cloned();
+            let ended = ended_step(&fact.event).cloned();
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
-            if let Some(node) = ended
-                && let Some(output) = names::known(self.draft.state(), &self.effects, &node)
+            if let Some(path) = ended.filter(StepPath::is_whole)
+                && let Some(output) = names::known(self.draft.state(), &self.effects, &path)
             {
-                self.name_output(&node, output);
+                self.name_output(path.node(), output);
             }
         }
         Ok(())
@@ -133,8 +134,8 @@ pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
     Some(Deposit { job, key, node: ended.node.clone(), outcome, permit: ended.permit, permit_id })
 }
 
-/// The node that has ended with a fact.
-fn ended_node(event: &Event) -> Option<&NodeId> {
+/// The step that has ended with a fact.
+fn ended_step(event: &Event) -> Option<&StepPath> {
     if let Event::NodeFinished(finished) = event {
         Some(&finished.node)
     } else if let Event::NodeSkipped(skipped) = event {

@@ -50,9 +50,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
-use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
+use aetheris_core::id::{IdSource, IdempotencyKey};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
@@ -144,7 +145,7 @@ struct Run<'r> {
     /// How often a wait was refused for a signal that was kept for it.
     signals_met: u32,
     /// The step whose call could not leave for want of something in this process, and how often in a row.
-    wanting: Option<(NodeId, u32)>,
+    wanting: Option<(StepPath, u32)>,
     /// Writes of this run.
     writes: u64,
 }

@@ -41,7 +41,7 @@ pub(super) fn ask(view: &View<'_>, name: &ToolName, template: &Json) -> Result<P
 }
 
 fn permission(view: &View<'_>, name: &ToolName, tool: &Tool, input: &Json, number: u32) -> (Permit, Fact) {
-    let (node, state, lifetime) = (&view.node.id, view.state, view.permit_lifetime());
+    let (node, state, lifetime) = (&view.path, view.state, view.permit_lifetime());
     let mut key = view.key();
     if aetheris_fault::planted!("key-with-attempt") {
         key = IdempotencyKey::derive(state.id, node, view.fence.epoch);
@@ -130,7 +130,7 @@ fn effect(view: &View<'_>, permit: &Permit, result: Json) -> Prepared {
 }
 
 fn command_committed(view: &View<'_>, result: &Json) -> [Fact; 2] {
-    let (node, result_hash) = (view.node.id.clone(), result.hash());
+    let (node, result_hash) = (view.path.clone(), result.hash());
     let committed = Fact::of(CommandCommitted { node, result_hash });
     [committed, facts::ended(view, StepResult::SideEffectCommitted, None)]
 }
@@ -181,7 +181,7 @@ pub(super) fn catch_up_outcome(view: &View<'_>, outcome: InvocationOutcome) -> R
         }
         InvocationOutcome::RefusedPermanent => (Failure::new("refused", "the tool refused permanently"), false),
         InvocationOutcome::Committed | InvocationOutcome::InDoubt => {
-            aetheris_fault::unreachable!("node `{}`: {outcome:?} is not caught up from the ledger alone", view.node.id)
+            aetheris_fault::unreachable!("node `{}`: {outcome:?} is not caught up from the ledger alone", view.path)
         }
     };
     let event = facts::call_ended(view, invocation.permit, outcome, Source::CaughtUp, Some(error.clone()));
@@ -191,7 +191,7 @@ pub(super) fn catch_up_outcome(view: &View<'_>, outcome: InvocationOutcome) -> R
 /// What the promise about effects stands on, looked at once more before the call leaves: its permission
 /// is written and is the step's newest, the call carries the permission's key, and no effect is known.
 pub(super) fn examine(view: &View<'_>, permit: &Permit, call: &ToolCall, written: bool) {
-    let (job, node) = (view.state.id, &view.node.id);
+    let (job, node) = (view.state.id, &view.path);
     let invocation = view.invocation();
     aetheris_fault::always!(
         written || aetheris_fault::planted!("call-before-permission"),

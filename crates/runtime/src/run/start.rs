@@ -159,8 +159,9 @@ impl Run<'_> {
     /// This process alone lacks something that the call needs: nobody's failure, and no try. Waits before the step is
     /// looked at again, each time longer up to a bound.
     async fn wait_to_leave(&mut self, node: &Node, error: &Failure) {
-        let before = self.wanting.take().filter(|(wanting, _)| *wanting == node.id).map_or(0, |(_, times)| times);
-        self.wanting = Some((node.id.clone(), before.saturating_add(1)));
+        let path = self.view(node).path;
+        let before = self.wanting.take().filter(|(wanting, _)| *wanting == path).map_or(0, |(_, times)| times);
+        self.wanting = Some((path, before.saturating_add(1)));
         let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
         tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
         tokio::select! {

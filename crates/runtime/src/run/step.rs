@@ -98,7 +98,7 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
     let random = view.ids.secret() as u64;
     let delay = policy.delay(tries, random, failed.retry_after);
     let TryFailed { error, model, .. } = failed;
-    let node = view.node.id.clone();
+    let node = view.path.clone();
     let scheduled = NodeRetryScheduled { after_us: delay.micros(), error, model, node };
     let scheduled = Prepared::of([Fact::of(scheduled)]);
     aetheris_fault::crash_point!("run.retry.scheduled");

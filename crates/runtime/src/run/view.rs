@@ -9,6 +9,7 @@ use aetheris_core::id::{IdSource, IdempotencyKey, PermitId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node};
 use aetheris_core::retry::RetryPolicy;
 use aetheris_core::state::{Invocation, JobState, StepState};
@@ -42,6 +43,8 @@ pub struct View<'a> {
     pub names: &'a Context,
     /// The node.
     pub node: &'a Node,
+    /// The step: the node, or a part of what it does.
+    pub path: StepPath,
     /// The plan that the job follows.
     pub plan: &'a CompiledPlan,
     /// Questions of this run to reconcile tools.
@@ -55,7 +58,7 @@ pub struct View<'a> {
 impl View<'_> {
     /// The step, if anything has happened to it.
     pub(super) fn step(&self) -> Option<&StepState> {
-        self.state.steps.get(&self.node.id)
+        self.state.steps.get(&self.path)
     }
 
     pub(super) fn status(&self) -> StepStatus {
@@ -79,14 +82,14 @@ impl View<'_> {
 
     /// The history contradicts itself: the job fails and nothing is run.
     pub(super) fn corrupt(&self, what: &str) -> Failure {
-        Failure::new("corrupt_history", format!("node `{}`: {what}", self.node.id))
+        Failure::new("corrupt_history", format!("node `{}`: {what}", self.path))
     }
 
     pub(super) fn key(&self) -> IdempotencyKey {
         if aetheris_fault::planted!("key-without-node") {
             return IdempotencyKey::derive(self.state.id, &"node".into(), 0);
         }
-        IdempotencyKey::derive(self.state.id, &self.node.id, 0)
+        IdempotencyKey::derive(self.state.id, &self.path, 0)
     }
 
     pub(super) fn permit_id(&self) -> PermitId {
@@ -127,7 +130,7 @@ impl View<'_> {
             StepStatus::Pending | StepStatus::Retrying => self.tries() + 1,
             StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => self.tries(),
             StepStatus::Completed | StepStatus::Failed | StepStatus::Skipped => {
-                aetheris_fault::unreachable!("node `{}` has ended and is started", self.node.id)
+                aetheris_fault::unreachable!("node `{}` has ended and is started", self.path)
             }
         }
     }
@@ -143,7 +146,7 @@ impl View<'_> {
         let try_number = self.try_number();
         let mut key = self.key();
         if aetheris_fault::planted!("recall-with-new-key") {
-            key = IdempotencyKey::derive(self.state.id, &self.node.id, try_number.saturating_sub(1));
+            key = IdempotencyKey::derive(self.state.id, &self.path, try_number.saturating_sub(1));
         }
         Ok(ToolCall {
             agent: self.state.agent.clone(),
@@ -151,7 +154,7 @@ impl View<'_> {
             input,
             job: self.state.id,
             key,
-            node: self.node.id.clone(),
+            node: self.path.clone(),
             permit: None,
             session: self.state.session.clone(),
             timeout: self.timeout(),

@@ -2,8 +2,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use aetheris_core::event::{Event, Failure, NodeRetryScheduled, NodeStarted};
-use aetheris_core::id::NodeId;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::time::Span;
 use serde_json::{Value, json};
 
@@ -414,7 +414,7 @@ async fn a_large_job_whose_run_writes_faster_than_it_is_read_is_cancelled_and_pa
 
 fn tried_again(node: &str) -> Event {
     let error = Failure::new("busy", "come again");
-    NodeRetryScheduled { after_us: 1, error, model: None, node: NodeId::from(node) }.into()
+    NodeRetryScheduled { after_us: 1, error, model: None, node: StepPath::from(node) }.into()
 }
 
 /// It is told as what it is, at once, and not as one that keeps changing.

@@ -13,6 +13,7 @@ use aetheris_core::id::{
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::{LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::draft::{self, Draft, Fact};
@@ -248,7 +249,7 @@ impl Hand {
 
     /// Parks the job for a person, for a day.
     pub(crate) async fn wait(&self, node: &str, key: &str) {
-        let node = NodeId::from(node);
+        let node = StepPath::from(node);
         self.write(Purpose::Block, |draft| {
             draft.push(&SystemIds, NodeStarted { node: node.clone(), number: 1 }).unwrap();
             let waiting = JobWaiting {
@@ -294,9 +295,9 @@ impl Hand {
     async fn permit_of(&self, class: EffectClass, node: &str) -> Settle {
         let input = Json::new(serde_json::json!({ "cents": 5 }));
         let (key, permit_id) =
-            (IdempotencyKey::derive(self.job, &NodeId::from(node), 0), PermitId::from_u128(SystemIds.secret()));
+            (IdempotencyKey::derive(self.job, &StepPath::from(node), 0), PermitId::from_u128(SystemIds.secret()));
         let lifetime = Span::from_secs(60);
-        let (node, tool) = (NodeId::from(node), ToolName::from("send"));
+        let (node, tool) = (StepPath::from(node), ToolName::from("send"));
         let request = PermitRequest {
             class,
             input_hash: input.hash(),
@@ -330,11 +331,11 @@ impl Hand {
     pub(crate) async fn called(&self, node: &str, result: Value) -> IdempotencyKey {
         let settle = self.permit(node).await;
         let result = Json::new(result);
-        let command = CommandCommitted { node: NodeId::from(node), result_hash: result.hash() };
+        let command = CommandCommitted { node: StepPath::from(node), result_hash: result.hash() };
         let effect = NewEffect { key: settle.key, permit: 1, permit_id: settle.permit_id, result };
         let done = ToolInvocationFinished {
             error: None,
-            node: NodeId::from(node),
+            node: StepPath::from(node),
             outcome: InvocationOutcome::Committed,
             permit: 1,
             source: Source::Executed,
@@ -357,7 +358,7 @@ impl Hand {
         let error = Failure::new("timeout", "the answer was lost");
         let done = ToolInvocationFinished {
             error: Some(error.clone()),
-            node: NodeId::from(node),
+            node: StepPath::from(node),
             outcome: InvocationOutcome::InDoubt,
             permit: 1,
             source: Source::Executed,
@@ -367,14 +368,14 @@ impl Hand {
         self.write(purpose, |draft| {
             draft.add(&SystemIds, Fact::with_ledger(done, settled(LedgerTrigger::Doubt))).unwrap();
             if again {
-                let retry = NodeRetryScheduled { after_us: hour, error, model: None, node: NodeId::from(node) };
+                let retry = NodeRetryScheduled { after_us: hour, error, model: None, node: StepPath::from(node) };
                 draft.push(&SystemIds, retry).unwrap();
                 draft.push(&SystemIds, JobRequeued { after_us: Some(hour), reason: RequeueReason::Retry }).unwrap();
             } else {
                 let result = StepResult::RetryableFailure;
                 let end = NodeFinished { error: Some(error.clone()), result, ..finished(node, None) };
                 draft.add(&SystemIds, Fact::with_ledger(end, settled(LedgerTrigger::GiveUp))).unwrap();
-                draft.push(&SystemIds, JobFailed { error, node: Some(NodeId::from(node)) }).unwrap();
+                draft.push(&SystemIds, JobFailed { error, node: Some(StepPath::from(node)) }).unwrap();
             }
             draft.release();
         })
@@ -385,7 +386,7 @@ impl Hand {
     /// Calls, does not hear what became of it, and has waited by the tool's policy.
     pub(crate) async fn doubt_and_wait(&self, node: &str) {
         self.doubt(node).await;
-        let done = WaitCompleted { by: WaitEnd::Time, node: NodeId::from(node) };
+        let done = WaitCompleted { by: WaitEnd::Time, node: StepPath::from(node) };
         let loaded = Loaded::read(self.store.as_ref(), &Scope::System, self.job).await.unwrap();
         let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint_seq);
         draft.push(&SystemIds, done).unwrap();
@@ -405,7 +406,7 @@ impl Hand {
         let waiting = JobWaiting {
             correlation_key: None,
             doubt: true,
-            node: NodeId::from(node),
+            node: StepPath::from(node),
             park: true,
             reason: Some("an operator is to say what became of the call".to_owned()),
             wait_type: WaitType::Human,
@@ -422,7 +423,7 @@ impl Hand {
     async fn lose(&self, settle: Settle, node: &str, then: Event) -> IdempotencyKey {
         let settle = Settle { trigger: LedgerTrigger::Doubt, ..settle };
         let reason = "the answer was lost".to_owned();
-        let doubt = StepInDoubt { node: NodeId::from(node), permit: 1, policy: 0, reason };
+        let doubt = StepInDoubt { node: StepPath::from(node), permit: 1, policy: 0, reason };
         self.write(Purpose::Doubt, |draft| {
             draft.add(&SystemIds, Fact::with_ledger(doubt, LedgerWrite::Settle(settle))).unwrap();
             draft.push(&SystemIds, then).unwrap();
@@ -446,7 +447,7 @@ pub(crate) async fn large_job(bed: &Bed, nodes: usize) -> String {
 }
 
 pub(crate) fn started(node: &str) -> NodeStarted {
-    NodeStarted { node: NodeId::from(node), number: 1 }
+    NodeStarted { node: StepPath::from(node), number: 1 }
 }
 
 pub(crate) fn finished(node: &str, output: Option<Value>) -> NodeFinished {
@@ -454,7 +455,7 @@ pub(crate) fn finished(node: &str, output: Option<Value>) -> NodeFinished {
     NodeFinished {
         error: None,
         model: None,
-        node: NodeId::from(node),
+        node: StepPath::from(node),
         output,
         result: StepResult::Success,
         took_us: None,

@@ -4,10 +4,11 @@ use aetheris_core::event::{
     StepResult, ToolInvocationFinished, ToolInvocationStarted, Usage,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, NodeId, PermitId, ToolName};
+use aetheris_core::id::{IdempotencyKey, PermitId, ToolName};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
@@ -137,7 +138,7 @@ async fn an_answer_about_a_call_that_may_be_repeated_is_in_the_trace() {
 /// Calls under this permit what may be called again, and hears no outcome.
 async fn tried(hand: &Hand, permit: u32, message: &str) -> Settle {
     let (node, tool, input) =
-        (NodeId::from("send"), ToolName::from("send"), Json::new(serde_json::json!({"cents": 5})));
+        (StepPath::from("send"), ToolName::from("send"), Json::new(serde_json::json!({"cents": 5})));
     let (key, permit_id) = (IdempotencyKey::derive(hand.job, &node, 0), PermitId::from_u128(u128::from(permit)));
     let (class, lifetime) = (EffectClass::Idempotent, Span::from_secs(60));
     let request = PermitRequest {
@@ -189,7 +190,7 @@ async fn an_answer_about_a_second_try_is_told_of_that_try() {
     tried(&hand, 1, "the first answer was lost").await;
     bed.clock.advance(Span::from_secs(1));
     let settle = Settle { trigger: LedgerTrigger::GiveUp, ..tried(&hand, 2, "the second answer was lost").await };
-    let (error, node) = (Failure::new("timeout", "no answer came"), NodeId::from("send"));
+    let (error, node) = (Failure::new("timeout", "no answer came"), StepPath::from("send"));
     let end = NodeFinished {
         error: Some(error.clone()),
         model: None,
@@ -394,7 +395,7 @@ async fn a_trace_tells_of_every_try_and_every_run() {
     let bed = Bed::new();
     bed.call("PUT", "/api/agents/tries", TRIES).await.is(201);
     let job = bed.send("tries", "1").await;
-    let (ask, second) = (NodeId::from("ask"), Span::from_secs(1).micros());
+    let (ask, second) = (StepPath::from("ask"), Span::from_secs(1).micros());
     let error = Failure::new("busy", "try again");
     let hand = bed.claim().await;
     hand.push([started("ask").into()]).await;
@@ -413,7 +414,7 @@ async fn a_trace_tells_of_every_try_and_every_run() {
     let model = ModelRecord { model: "scripted/echo".to_owned(), prompt_hash: Hash::ZERO, usage };
     let end = NodeFinished { model: Some(model), took_us: Some(4 * second), ..finished("ask", Some(1.into())) };
     hand.push([end.into()]).await;
-    let skipped = |node: &str, reason| NodeSkipped { node: NodeId::from(node), reason };
+    let skipped = |node: &str, reason| NodeSkipped { node: StepPath::from(node), reason };
     hand.push([skipped("left", SkipReason::Condition).into(), skipped("right", SkipReason::Upstream).into()]).await;
     bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
     hand.write(Purpose::Pause, |draft| {
@@ -454,7 +455,7 @@ async fn a_step_that_ends_in_the_place_of_its_next_try_leaves_the_last_one_as_it
     let job = bed.send("tries", "1").await;
     let hand = bed.claim().await;
     let busy = Failure::new("busy", "try again");
-    let retry = NodeRetryScheduled { after_us: 1, error: busy, model: None, node: NodeId::from("ask") };
+    let retry = NodeRetryScheduled { after_us: 1, error: busy, model: None, node: StepPath::from("ask") };
     hand.push([started("ask").into(), retry.into()]).await;
     bed.clock.advance(Span::from_secs(1));
     let error = Some(Failure::new("budget_exceeded", "no calls are left"));

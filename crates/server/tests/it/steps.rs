@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::{Failure, JobFailed, JobWaiting, NodeStarted, StepInDoubt, TimerId, TimerSet};
-use aetheris_core::id::NodeId;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Span;
 use aetheris_runtime::draft::Fact;
@@ -341,7 +341,7 @@ async fn a_step_that_is_tried_again_says_which_try_it_is_and_why() {
     bed.clock.advance(Span::from_secs(3_600));
     let hand = bed.claim().await;
     assert_eq!(why(&bed, &job).await["detail"], "w1 holds it");
-    hand.push([NodeStarted { node: NodeId::from("send"), number: 2 }.into()]).await;
+    hand.push([NodeStarted { node: StepPath::from("send"), number: 2 }.into()]).await;
     assert_eq!(why(&bed, &job).await["detail"], "w1 holds it and runs send, try 2");
 }
 
@@ -374,7 +374,7 @@ async fn a_held_job_says_what_it_is_asked_for() {
 
 /// Lets a job wait for time to pass, in a step or for its doubt.
 async fn nap(hand: &Hand, node: &str, doubt: Option<Settle>) {
-    let node = NodeId::from(node);
+    let node = StepPath::from(node);
     let timer = if doubt.is_some() { TimerId::Doubt(node.clone()) } else { TimerId::Wait(node.clone()) };
     let waiting = JobWaiting {
         correlation_key: None,
@@ -456,7 +456,7 @@ async fn a_failed_job_says_where_and_why() {
     for (node, said) in [(Some("ask"), "failed at ask: boom: it broke"), (None, "failed: boom: it broke")] {
         let job = bed.send("approve", r#"{"order": 7}"#).await;
         let hand = bed.claim().await;
-        let failed = JobFailed { error: Failure::new("boom", "it broke"), node: node.map(NodeId::from) };
+        let failed = JobFailed { error: Failure::new("boom", "it broke"), node: node.map(StepPath::from) };
         hand.write(Purpose::Finish, |draft| {
             draft.push(&SystemIds, failed).unwrap();
             draft.release();
@@ -588,7 +588,7 @@ async fn an_answer_says_what_gave_it_and_is_gone_when_its_step_goes_on() {
     let answered = async || bed.get(&path).await.is(200)["steps"]["send"].get("answered").cloned();
     assert_eq!(answered().await.unwrap()["by"], "did_not_happen");
     let hand = bed.claim().await;
-    hand.push([NodeStarted { node: NodeId::from("send"), number: 2 }.into()]).await;
+    hand.push([NodeStarted { node: StepPath::from("send"), number: 2 }.into()]).await;
     assert_eq!(answered().await, None);
 }
 

@@ -7,10 +7,11 @@ use aetheris_core::event::{
     JobResumed, JobWaiting, RequeueReason, TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AgentName, AttemptId, JobId, NodeId, PermitId, SessionId, SignalId, TenantId};
+use aetheris_core::id::{AgentName, AttemptId, JobId, PermitId, SessionId, SignalId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::state::{Invocation, InvocationPhase, JobState};
 use aetheris_core::step::StepStatus;
@@ -351,7 +352,7 @@ fn timer(world: &mut World<'_>, state: JobState) -> Option<Written> {
         return Some(("timer_fire", draft.event(TimerFired { timer }).done()));
     }
     let draft = world.draft(state, Purpose::Timer, Guard::Outside);
-    let timer = [TimerId::Deadline, TimerId::Wait(NodeId::from("n0"))][world.random.below(2)].clone();
+    let timer = [TimerId::Deadline, TimerId::Wait(StepPath::from("n0"))][world.random.below(2)].clone();
     let after_us = 1_000_000 * world.random.below(9) as u64;
     Some(("timer_set", draft.event(TimerSet { after_us, timer }).done()))
 }
@@ -407,7 +408,7 @@ async fn signal_deliver(world: &mut World<'_>, state: JobState) -> Option<Writte
 
 fn resolve(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let node = nodes(&state, |step, _| step == StepStatus::InDoubt).pop()?;
-    let free = state.status == JobStatus::Running || state.blocked.as_ref()?.node.as_str() == node;
+    let free = state.status == JobStatus::Running || state.blocked.as_ref()?.node == node.as_str().into();
     let outcomes = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved];
     let outcome = outcomes[world.random.below(3)];
     let guard = guard_of(&state);
@@ -427,9 +428,9 @@ fn reclaim(world: &mut World<'_>, state: JobState) -> Option<Written> {
 
 /// The nodes of a small pool whose step and call are in some state.
 fn nodes(state: &JobState, fits: impl Fn(StepStatus, Option<InvocationPhase>) -> bool) -> Vec<String> {
-    let phase = |node: &str| Some(state.steps.get(node)?.invocation.as_ref()?.phase);
+    let phase = |node: &str| Some(state.steps.get(&node.into())?.invocation.as_ref()?.phase);
     let all = (0..5).map(|n| format!("n{n}"));
-    all.filter(|node| fits(state.step_status(&NodeId::from(node.as_str())), phase(node))).collect()
+    all.filter(|node| fits(state.step_status(&StepPath::from(node.as_str())), phase(node))).collect()
 }
 
 /// What a worker writes of a job that it holds.
@@ -441,10 +442,12 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let class = [EffectClass::AtMostOnce, EffectClass::Idempotent][world.random.below(2)];
     let fresh = nodes(&state, |step, _| step == StepStatus::Pending);
     let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
-    let again =
-        |node: &String| state.steps[node.as_str()].invocation.as_ref().is_some_and(Invocation::allows_next_permit);
+    let again = |node: &String| {
+        state.steps[&node.as_str().into()].invocation.as_ref().is_some_and(Invocation::allows_next_permit)
+    };
     let called: Vec<_> = nodes(&state, |step, _| step == StepStatus::Running).into_iter().filter(again).collect();
-    let doubtful: Vec<_> = open.iter().filter(|node| state.steps[node.as_str()].doubt.is_none()).cloned().collect();
+    let doubtful: Vec<_> =
+        open.iter().filter(|node| state.steps[&node.as_str().into()].doubt.is_none()).cloned().collect();
     let (choice, place, key) = (world.random.below(17), world.random.below(60), world.random.below(6));
     let one = |of: &[String]| of.get(place % of.len().max(1)).cloned();
     let draft = |purpose| world.draft(state.clone(), purpose, Guard::Run(state.fence));
@@ -485,14 +488,14 @@ fn finish(state: &JobState, draft: crate::Draft) -> crate::Draft {
     if ended && state.end_requested.is_none() {
         return draft.complete();
     }
-    draft.event(JobFailed { error: Failure::new("broken", "it is broken"), node: Some(NodeId::from("n0")) })
+    draft.event(JobFailed { error: Failure::new("broken", "it is broken"), node: Some(StepPath::from("n0")) })
 }
 
 fn doubt_wait(node: &str) -> JobWaiting {
     JobWaiting {
         correlation_key: None,
         doubt: true,
-        node: NodeId::from(node),
+        node: StepPath::from(node),
         park: true,
         reason: Some("nobody knows".to_owned()),
         wait_type: WaitType::Human,

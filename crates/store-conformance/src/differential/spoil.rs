@@ -1,11 +1,12 @@
 //! What is done to a unit so that it is not accepted.
 
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, JobId, NodeId, PermitId, SignalId, ToolName};
+use aetheris_core::id::{IdempotencyKey, JobId, PermitId, SignalId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::{LedgerRow, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 
 use super::world::{World, instance};
 use crate::draft::LIFETIME;
@@ -97,7 +98,7 @@ fn ledger_write(world: &mut World<'_>, ledger: &[LedgerRow]) -> Option<LedgerWri
         input_hash: row.input_hash,
         key: row.key,
         lifetime: LIFETIME,
-        node: NodeId::from("n0"),
+        node: StepPath::from("n0"),
         permit: row.permit + 1,
         permit_id,
         tool: ToolName::from("tool"),

@@ -86,7 +86,7 @@ async fn asked(models: &FakeModels, prompts: &[(&str, &str)]) -> Result<Vec<Resu
         let state = world.ended(job).await?;
         answers.push(match state.status {
             JobStatus::Completed => Ok(world.result(job).await?),
-            _ => Err(state.steps["n"].error.clone().map(|error| error.code).unwrap_or_default()),
+            _ => Err(state.steps[&"n".into()].error.clone().map(|error| error.code).unwrap_or_default()),
         });
     }
     world.check().await?;

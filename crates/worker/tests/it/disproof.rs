@@ -38,7 +38,7 @@ async fn did_not_happen_ends_the_try_and_the_retry_policy_decides() {
         let state = world.done(job).await;
         let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
         assert_eq!(
-            (error.code.as_str(), world.tools.count("pay"), state.steps["n"].tries),
+            (error.code.as_str(), world.tools.count("pay"), state.steps[&"n".into()].tries),
             ("did_not_happen", calls, attempts)
         );
         let kinds = world.kinds(job).await;
@@ -121,7 +121,7 @@ async fn a_person_gives_one_more_try_or_ends_the_step() {
             Then::Retry => StepResult::SideEffectCommitted,
             Then::Fail => StepResult::PermanentFailure,
         };
-        assert_eq!(state.steps["n"].result, Some(result));
+        assert_eq!(state.steps[&"n".into()].result, Some(result));
         let said = world.events(job).await.into_iter().find_map(|event| match event {
             Event::InDoubtResolved(said) => said.then,
             _ => None,
@@ -348,7 +348,7 @@ async fn a_history_in_which_a_disproof_did_not_end_the_try_goes_through_policy_a
     world.until(job, &[JobStatus::Parked]).await;
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
     let loaded = Loaded::read(world.rt.store.as_ref(), &Scope::System, job).await.unwrap();
-    let invocation = loaded.state.steps["n"].invocation.clone().unwrap();
+    let invocation = loaded.state.steps[&"n".into()].invocation.clone().unwrap();
     let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint_seq);
     let answer = InDoubtResolved {
         by: Resolver::Operator,

@@ -102,7 +102,7 @@ async fn a_person_says_that_it_happened() {
     world.rt.resolve(job, listed[0].key, answer).await.unwrap();
     let state = world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "id": 9 }));
-    assert_eq!(state.steps["n"].source, Source::Resolved);
+    assert_eq!(state.steps[&"n".into()].source, Source::Resolved);
     assert_eq!(world.tools.count("pay"), 1);
 }
 
@@ -118,7 +118,7 @@ async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again()
     world.rt.resolve(job, key, answer.clone()).await.unwrap();
     let state = world.done(job).await;
     assert_eq!((state.status, world.tools.count("pay")), (JobStatus::Completed, 2));
-    assert_eq!(state.steps["n"].invocation.as_ref().unwrap().permit, 2);
+    assert_eq!(state.steps[&"n".into()].invocation.as_ref().unwrap().permit, 2);
     assert_eq!(world.rt.resolve(job, key, answer.clone()).await.unwrap(), Resolved::Already);
     let other = Resolution { happened: Some(Json::null()), ..answer };
     assert!(matches!(world.rt.resolve(job, key, other).await, Err(OpError::StateConflict(_))));
@@ -145,7 +145,7 @@ async fn a_tool_is_asked_and_says_that_it_happened() {
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "id": 3 }));
-    assert_eq!(state.steps["n"].source, Source::Reconciled);
+    assert_eq!(state.steps[&"n".into()].source, Source::Reconciled);
     let asked = world.tools.calls_of("look");
     let key = world.tools.calls_of("pay")[0].key;
     assert_eq!(asked[0].input.get("idempotency_key"), Some(&json!(key.to_string())));
@@ -228,7 +228,7 @@ async fn policies_are_tried_in_order_and_end_in_failure() {
     let doubts = world.kinds(job).await.iter().filter(|kind| **kind == "step_in_doubt").count();
     assert_eq!(doubts, 3);
     // Who looks at it is told what happened to the call, and not only that a lookup did not know.
-    let error = state.steps["n"].error.clone().unwrap().message;
+    let error = state.steps[&"n".into()].error.clone().unwrap().message;
     assert!(error.contains(": reset; `look` does not know"), "{error}");
 }
 
@@ -362,7 +362,7 @@ async fn a_deposit_that_was_on_its_way_when_the_doubt_began_ends_it() {
     reached.notified().await;
     first.kill();
     let state = world.state(job).await;
-    let call = state.steps["n"].invocation.clone().unwrap();
+    let call = state.steps[&"n".into()].invocation.clone().unwrap();
     let deposit = aetheris_runtime::ops::Deposit {
         job,
         key: call.key,

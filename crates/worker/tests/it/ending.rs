@@ -216,7 +216,7 @@ async fn an_end_that_comes_between_a_call_and_its_unknown_outcome_gives_the_call
     let row = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger.remove(0);
     assert_eq!((row.permit, row.status), (1, LedgerStatus::FailedUnresolved));
     assert_eq!(world.rt.store.in_doubt(10).await.unwrap(), []);
-    assert_eq!(state.steps["n"].left_in_doubt(state.status), Some(DoubtOutcome::Unresolved));
+    assert_eq!(state.steps[&"n".into()].left_in_doubt(state.status), Some(DoubtOutcome::Unresolved));
 }
 
 /// A plain body runs as often as it has to; but nothing new starts under a lease that is spent.

@@ -291,7 +291,7 @@ async fn what_this_process_alone_wants_for_a_call_is_nobodys_try() {
         let _process = world.start("w");
         let job = world.submit("a", json!(1)).await;
         let state = world.done(job).await;
-        let step = &state.steps["n"];
+        let step = &state.steps[&"n".into()];
         assert_eq!((state.status, step.status, step.tries), (JobStatus::Completed, StepStatus::Completed, 1), "{tool}");
         assert!(world.tools.count(tool) > 20);
     }
@@ -311,7 +311,7 @@ async fn a_plain_step_that_takes_long_is_seen_while_it_runs_and_says_how_long_it
     tokio::time::sleep(std::time::Duration::from_secs(7)).await;
     release.notify_one();
     let state = world.done(job).await;
-    let (slow, quick) = (&state.steps["n"], &state.steps["m"]);
+    let (slow, quick) = (&state.steps[&"n".into()], &state.steps[&"m".into()]);
     let took = |event: &Event| match event {
         Event::NodeFinished(e) => e.took_us,
         _ => None,

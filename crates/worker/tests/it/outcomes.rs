@@ -82,7 +82,7 @@ async fn an_outcome_says_whether_a_call_is_made_again_and_when() {
             assert_eq!((world.tools.count("t"), state.status), (calls, status), "{told}");
             assert_eq!(delays(&world, job).await, Vec::from_iter(again), "{told}");
             if again.is_none() {
-                assert_eq!(state.steps["n"].result, Some(StepResult::PermanentFailure), "{told}");
+                assert_eq!(state.steps[&"n".into()].result, Some(StepResult::PermanentFailure), "{told}");
             }
         }
     }
@@ -121,7 +121,7 @@ async fn an_outcome_that_only_the_ledger_knows_is_followed_by_the_retry_policy()
         let job = world.submit("a", json!({})).await;
         reached.notified().await;
         first.kill();
-        let call = world.state(job).await.steps["n"].invocation.clone().unwrap();
+        let call = world.state(job).await.steps[&"n".into()].invocation.clone().unwrap();
         let deposit = Deposit {
             job,
             key: call.key,
@@ -148,7 +148,7 @@ async fn an_outcome_that_only_the_ledger_knows_is_followed_by_the_retry_policy()
 async fn a_late_refusal_ends_no_doubt() {
     let (world, _process, job) = crate::doubt::in_doubt("human").await;
     let state = world.until(job, &[JobStatus::Parked]).await;
-    let call = state.steps["n"].invocation.clone().unwrap();
+    let call = state.steps[&"n".into()].invocation.clone().unwrap();
     for trigger in [LedgerTrigger::RefusePermanent, LedgerTrigger::RefuseRetryable, LedgerTrigger::NotSent] {
         let deposit = Deposit {
             job,
@@ -212,7 +212,7 @@ async fn an_outcome_that_meets_a_settled_ledger_is_kept() {
         let _process = world.start("w");
         let job = world.submit("a", json!({})).await;
         reached.notified().await;
-        let call = world.state(job).await.steps["n"].invocation.clone().unwrap();
+        let call = world.state(job).await.steps[&"n".into()].invocation.clone().unwrap();
         let (key, permit, permit_id) = (call.key, call.permit, call.permit_id);
         let outcome = DepositOutcome::Settled(trigger);
         let deposit = Deposit { job, key, node: "n".into(), outcome, permit, permit_id };
@@ -238,7 +238,7 @@ async fn a_permission_that_was_not_used_is_deposited_as_such() {
     let slow = Some(Fault::Slow(limits::PERMIT_MARGIN));
     let first = world.start_behind("first", FaultPlan::none().script(Op::Commit(Purpose::Permit), [slow]));
     let job = world.submit("a", json!({})).await;
-    while world.state(job).await.steps.get("n").is_none_or(|step| step.invocation.is_none()) {
+    while world.state(job).await.steps.get(&"n".into()).is_none_or(|step| step.invocation.is_none()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     // Its permission is written and the answer is on its way; meanwhile the job is taken from it.
@@ -332,7 +332,7 @@ async fn a_call_carries_its_job_its_try_and_its_permit() {
     for (number, call) in (1..).zip(&calls) {
         let permit = call.permit.map(|permit| permit.to_string());
         assert_eq!((call.try_number, permit), (number, Some(format!("1.{number}"))));
-        assert_eq!((call.job, call.node.as_str(), call.agent.as_str()), (job, "n", "a"));
+        assert_eq!((call.job, call.node.text().as_ref(), call.agent.as_str()), (job, "n", "a"));
         assert_eq!(call.session.as_ref().map(|session| session.as_str()), Some("talk"));
         assert_eq!((call.timeout, call.fence.epoch), (Duration::from_secs(60), 1));
     }
@@ -380,7 +380,10 @@ async fn a_call_that_does_not_end_by_itself_is_given_up_a_second_after_its_timeo
         let job = world.submit("a", json!({})).await;
         let again = effect != "at_most_once";
         let state = if again { world.done(job).await } else { world.until(job, &[JobStatus::Parked]).await };
-        assert_eq!((world.tools.count("t"), state.steps["n"].tries), (1 + usize::from(again), 1 + u32::from(again)));
+        assert_eq!(
+            (world.tools.count("t"), state.steps[&"n".into()].tries),
+            (1 + usize::from(again), 1 + u32::from(again))
+        );
         let took = state.last_at.since(state.created_at);
         let expected = Span::from_secs(if again { 71 } else { 61 });
         assert!(took >= expected && took.minus(expected) < Span::from_millis(1_500), "{effect}: {took}");
@@ -396,7 +399,7 @@ async fn a_call_that_does_not_end_by_itself_is_given_up_a_second_after_its_timeo
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
-    assert_eq!((state.status, state.steps["n"].tries), (JobStatus::Completed, 2));
+    assert_eq!((state.status, state.steps[&"n".into()].tries), (JobStatus::Completed, 2));
     let took = state.last_at.since(state.created_at);
     assert!(took >= Span::from_secs(71) && took < Span::from_secs(73), "{took}");
 }
@@ -444,7 +447,7 @@ async fn a_result_that_cannot_be_recorded_is_no_reason_to_call_again() {
                 .until(job, &[JobStatus::Completed, JobStatus::Failed, JobStatus::Parked, JobStatus::Waiting])
                 .await;
             assert_eq!(world.tools.count("t"), 1, "{effect} {depth}");
-            let step = &state.steps["n"];
+            let step = &state.steps[&"n".into()];
             if kept {
                 assert_eq!(state.status, JobStatus::Completed, "{effect}");
                 assert_eq!(world.result(job).await, deepest(depth), "{effect}");
@@ -485,7 +488,7 @@ async fn a_model_that_does_not_answer_in_time_is_asked_again_as_the_policy_says(
         let _process = world.start("w");
         let job = world.submit("a", json!({})).await;
         let state = world.done(job).await;
-        let step = &state.steps["n"];
+        let step = &state.steps[&"n".into()];
         let result = if tries > 1 { StepResult::Pure } else { StepResult::PermanentFailure };
         assert_eq!((step.tries, step.result), (tries, Some(result)), "{told}");
     }
@@ -509,7 +512,7 @@ async fn what_is_known_under_a_spent_lease_is_recorded_by_its_own_run() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let state = world.state(job).await;
-    let step = &state.steps["n"];
+    let step = &state.steps[&"n".into()];
     assert_eq!((step.source, step.result), (Source::Executed, Some(StepResult::SideEffectCommitted)));
     assert_eq!((state.fence.epoch, world.tools.count("t")), (1, 1));
     let _second = world.start("second");
@@ -564,7 +567,7 @@ async fn a_call_whose_outcome_was_deposited_is_not_left_in_doubt_by_the_end_of_i
         let job = world.submit("a", json!({})).await;
         reached.notified().await;
         first.kill();
-        let call = world.state(job).await.steps["n"].invocation.clone().unwrap();
+        let call = world.state(job).await.steps[&"n".into()].invocation.clone().unwrap();
         let (key, node) = (call.key, "n".into());
         let deposit = Deposit { job, key, node, outcome, permit: call.permit, permit_id: call.permit_id };
         assert_eq!(world.rt.deposit(&deposit).await.unwrap(), Deposited::Taken);

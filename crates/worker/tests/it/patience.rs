@@ -242,7 +242,7 @@ async fn a_plain_step_that_fails_says_how_long_it_took() {
             release.notify_one();
         }
         let state = world.done(job).await;
-        let found = state.steps["n"].error.as_ref().map_or("", |error| error.code.as_str());
+        let found = state.steps[&"n".into()].error.as_ref().map_or("", |error| error.code.as_str());
         assert_eq!((found, told(&world, job).await), (code, vec![7_000_000]));
     }
 }
@@ -354,7 +354,10 @@ async fn tokens_are_used_up_to_the_budget_and_no_further() {
         let job = world.submit("a", json!({})).await;
         let state = world.done(job).await;
         let Some(Ending::Failed { error, .. }) = &state.ending else { panic!("{:?}", state.ending) };
-        assert_eq!((error.code.as_str(), state.tokens, state.steps["n"].tries), ("budget_exceeded", used, tries));
+        assert_eq!(
+            (error.code.as_str(), state.tokens, state.steps[&"n".into()].tries),
+            ("budget_exceeded", used, tries)
+        );
         let last = format!("the job has used {used} of {most} tokens; the last try: ");
         assert!(error.message.starts_with(&last), "{}", error.message);
     }

@@ -322,7 +322,7 @@ async fn a_long_back_off_that_a_pause_came_upon_holds_no_slot() {
     world.rt.pause(job).await.unwrap();
     release.notify_one();
     let held = world.until(job, &[JobStatus::Paused]).await;
-    let due = held.steps["n"].retry_at.unwrap();
+    let due = held.steps[&"n".into()].retry_at.unwrap();
     assert_eq!(held.step_status(&"n".into()), StepStatus::Retrying);
     world.rt.resume(job).await.unwrap();
     a_while().await;

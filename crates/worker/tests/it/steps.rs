@@ -60,7 +60,7 @@ async fn a_refused_call_is_tried_again_with_the_same_key_and_the_next_permit() {
     assert_eq!(calls.len(), 3);
     assert!(calls.iter().all(|call| call.key == calls[0].key));
     assert_eq!(calls.iter().map(|call| call.try_number).collect::<Vec<_>>(), [1, 2, 3]);
-    assert_eq!(state.steps["n"].invocation.as_ref().unwrap().permit, 3);
+    assert_eq!(state.steps[&"n".into()].invocation.as_ref().unwrap().permit, 3);
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +90,7 @@ async fn tries_are_bounded_and_a_long_back_off_holds_no_slot() {
     assert!(requeued.owner.is_none());
     let state = world.done(job).await;
     assert_eq!(state.status, JobStatus::Failed);
-    assert_eq!(state.steps["n"].result, Some(StepResult::RetryableFailure));
+    assert_eq!(state.steps[&"n".into()].result, Some(StepResult::RetryableFailure));
     assert!(
         state.last_at.since(state.created_at) >= Span::from_secs(30),
         "{:?}",
@@ -266,8 +266,8 @@ async fn a_model_that_never_gives_json_stops_at_the_budget() {
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
-    let error = state.steps["n"].error.clone().unwrap();
-    assert_eq!((error.code.as_str(), state.tokens, state.steps["n"].tries), ("budget_exceeded", 30, 3));
+    let error = state.steps[&"n".into()].error.clone().unwrap();
+    assert_eq!((error.code.as_str(), state.tokens, state.steps[&"n".into()].tries), ("budget_exceeded", 30, 3));
     let last = "the job has used 30 of 25 tokens; the last try: ";
     assert!(error.message.starts_with(last), "{}", error.message);
     // No third retry is announced, as there will be none.
@@ -291,8 +291,8 @@ async fn a_permission_that_takes_too_long_to_write_is_no_try() {
     let _process = world.start_behind("w", FaultPlan::none().script(Op::Commit(Purpose::Permit), [slow, slow]));
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
-    assert_eq!((state.status, state.steps["n"].tries), (JobStatus::Completed, 1));
-    let call = state.steps["n"].invocation.clone().unwrap();
+    assert_eq!((state.status, state.steps[&"n".into()].tries), (JobStatus::Completed, 1));
+    let call = state.steps[&"n".into()].invocation.clone().unwrap();
     assert_eq!((call.permit, call.unsent, world.tools.count("t")), (3, 2, 1));
 }
 

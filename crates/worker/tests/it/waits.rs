@@ -129,7 +129,7 @@ async fn a_kept_signal_that_does_not_fit_uses_up_nothing() {
         _ => None,
     });
     let refused = refused.unwrap();
-    assert_eq!((refused.correlation_key.as_str(), refused.node.as_str(), refused.signal), ("ok-7", "w", sent));
+    assert_eq!((refused.correlation_key.as_str(), refused.node.text().as_ref(), refused.signal), ("ok-7", "w", sent));
     assert_eq!(refused.payload_hash, Json::new(json!("{yes: true}")).hash());
     assert_eq!(refused.violations.len(), 1);
     assert_eq!(world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().kept, []);
@@ -283,7 +283,7 @@ async fn a_wait_without_an_answer_fails_or_goes_on_as_its_plan_says() {
         let job = world.submit("a", json!({})).await;
         let state = world.done(job).await;
         assert_eq!(state.status, status);
-        assert_eq!(state.steps["w"].wait_end, Some(WaitEnd::Time));
+        assert_eq!(state.steps[&"w".into()].wait_end, Some(WaitEnd::Time));
         let late = world.signal(job, &format!("ok-{job}"), json!(1)).await;
         assert!(matches!(late, Err(OpError::JobFinished { .. })), "{late:?}");
         if status == JobStatus::Completed {
@@ -561,7 +561,10 @@ async fn a_kept_signal_of_another_type_lets_its_wait_block_and_stays() {
     release.notify_one();
     let state = world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
     assert_eq!(
-        (state.blocked.unwrap().node.as_str(), world.rt.store.kept(Scope::System, job).await.unwrap().len()),
+        (
+            state.blocked.unwrap().node.to_string().as_str(),
+            world.rt.store.kept(Scope::System, job).await.unwrap().len()
+        ),
         ("w", 1)
     );
     assert_eq!(world.rt.signal(job, signal(Some(WaitType::Human))).await.unwrap(), SignalAnswer::Delivered);

@@ -190,7 +190,7 @@ impl Facts {
             permissions: events.iter().filter(|event| of_refund(event, "tool_invocation_started")).count(),
             refund: refund.map(str::to_owned),
             requeues: of_kind("job_requeued").map(reason).collect(),
-            source: trace.steps.iter().find(|step| step.node_id.as_str() == "send_refund").and_then(|step| step.source),
+            source: trace.steps.iter().find(|step| step.node_id.text() == "send_refund").and_then(|step| step.source),
             status: job.status,
             valid: verify.valid,
         }

@@ -9,6 +9,7 @@ use crate::hash::Hash;
 use crate::id::{AgentName, AttemptId, InstanceId, NodeId, SessionId, SignalId, TenantId, WorkerId};
 use crate::json::Json;
 use crate::limits;
+use crate::path::StepPath;
 use crate::plan::WaitType;
 use crate::schema::Violation;
 
@@ -116,7 +117,7 @@ pub struct JobWaiting {
     #[serde(default, skip_serializing_if = "is_false")]
     pub doubt: bool,
     /// The node that waits.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Whether it is a long wait.
     #[serde(default, skip_serializing_if = "is_false")]
     pub park: bool,
@@ -149,7 +150,7 @@ pub struct WaitCompleted {
     /// What ended it.
     pub by: WaitEnd,
     /// The node that waited.
-    pub node: NodeId,
+    pub node: StepPath,
 }
 
 /// Someone asked for the job's end while a worker held it.
@@ -215,7 +216,7 @@ pub struct SignalRefused {
     /// The wait it names.
     pub correlation_key: String,
     /// The wait's node.
-    pub node: NodeId,
+    pub node: StepPath,
     /// Hash of what it brought.
     pub payload_hash: Hash,
     /// Its id.
@@ -289,7 +290,7 @@ pub struct JobFailed {
     pub error: Failure,
     /// The node that failed, where it was one.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub node: Option<NodeId>,
+    pub node: Option<StepPath>,
 }
 
 /// The job was cancelled.

@@ -13,9 +13,10 @@ use crate::event::{
     ToolInvocationStarted, WaitCompleted, WaitEnd,
 };
 use crate::hash::Hash;
-use crate::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, SignalId, TenantId};
+use crate::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, PermitId, SignalId, TenantId};
 use crate::json::Json;
 use crate::lease::Fence;
+use crate::path::StepPath;
 use crate::plan::{EffectClass, WaitType};
 use crate::time::Timestamp;
 
@@ -82,7 +83,7 @@ impl Story {
     }
 
     fn step(&self, node: &str) -> &StepState {
-        &self.0.steps[node]
+        &self.0.steps[&node.into()]
     }
 
     /// What is known of the call of node `a`, where the job's end has left it in doubt.
@@ -214,8 +215,8 @@ fn timer_set(timer: TimerId) -> TimerSet {
     TimerSet { after_us: 70, timer }
 }
 
-fn node(name: &str) -> NodeId {
-    NodeId::from(name)
+fn node(name: &str) -> StepPath {
+    StepPath::from(name)
 }
 
 fn says(illegal: &Illegal, words: &str) {

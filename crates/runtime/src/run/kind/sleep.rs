@@ -17,7 +17,7 @@ pub(super) fn prepare(view: &View<'_>, duration: Span) -> Prepared {
     let waiting = JobWaiting {
         correlation_key: None,
         doubt: false,
-        node: view.node.id.clone(),
+        node: view.path.clone(),
         park: false,
         reason: Some(format!("sleeping for {duration}")),
         wait_type: WaitType::Timer,

@@ -29,7 +29,7 @@ pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
     let waiting = JobWaiting {
         correlation_key: key,
         doubt: false,
-        node: view.node.id.clone(),
+        node: view.path.clone(),
         park: wait.park,
         reason,
         wait_type: wait.wait_type,
@@ -101,7 +101,7 @@ fn wrong_key(view: &View<'_>, key: &str) -> Option<Failure> {
 /// Blocks the job and releases it; with a kept signal that fits the wait is over in the same commit.
 pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival) -> Prepared {
     let Reached { kept, lasts, waiting } = reached;
-    let node = &view.node.id;
+    let node = &view.path;
     // What the run does not know of the store's signals it must not overlook.
     let expected = waiting.correlation_key.clone().map(|key| ExpectedSignals { count: kept.len(), key });
     let mut blocked = facts::start(view).and(Fact::of(waiting));

@@ -116,6 +116,7 @@ impl Bed {
             memory: self.memory,
             names: &names,
             node: &self.node,
+            path: (&self.node.id).into(),
             plan: &plan,
             questions: 0,
             state: &self.state,
@@ -194,6 +195,6 @@ impl Bed {
     }
 
     pub(super) fn error(&self) -> Option<Failure> {
-        self.state.steps.get("n").and_then(|step| step.error.clone())
+        self.state.steps.get(&"n".into()).and_then(|step| step.error.clone())
     }
 }

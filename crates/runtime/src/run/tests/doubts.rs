@@ -85,7 +85,7 @@ fn an_answer_that_is_none_leads_to_the_next_policy_with_both_reasons() {
     let error = Failure::new("down", "no route");
     let outcome = ToolOutcome::Unknown { error, retry_after: None, timeout: false };
     assert_eq!(bed.conclude(Said::Reconciled(outcome, asked, clocks(9, false))).0, ["step_in_doubt"]);
-    let doubt = bed.state.steps["n"].doubt.clone().unwrap();
+    let doubt = bed.state.steps[&"n".into()].doubt.clone().unwrap();
     assert_eq!(doubt.policy, 1);
     assert!(doubt.reason.ends_with("; `look` could not be asked: no route"), "{}", doubt.reason);
 }
@@ -163,7 +163,7 @@ fn nobody_is_asked_before_the_moment_that_the_store_has_named() {
 fn an_answer_about_a_call_that_is_no_longer_in_doubt_is_dropped() {
     let mut bed = doubted(vec![ask()]);
     let asked = question(&mut bed);
-    bed.state.steps.get_mut("n").unwrap().status = aetheris_core::step::StepStatus::Running;
+    bed.state.steps.get_mut(&"n".into()).unwrap().status = aetheris_core::step::StepStatus::Running;
     let (facts, next) = bed.conclude(said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false)));
     assert!(facts.is_empty() && matches!(next, Next::Go));
 }

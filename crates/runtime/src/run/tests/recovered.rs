@@ -66,7 +66,7 @@ fn a_late_effect_ends_the_doubt_it_answers() {
     assert_eq!(bed.prepare().0, ["in_doubt_resolved", COMMAND[0], COMMAND[1], COMMAND[2]]);
 
     let (mut bed, key) = found(AtMostOnce, LedgerStatus::InDoubt);
-    let step = bed.state.steps.get_mut("n").unwrap();
+    let step = bed.state.steps.get_mut(&"n".into()).unwrap();
     step.status = StepStatus::Retrying;
     step.invocation.as_mut().unwrap().phase = InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
     with_effect(&mut bed, key, 1);
@@ -85,7 +85,7 @@ fn an_outcome_that_only_the_ledger_knows_is_told_and_the_policy_asked() {
         assert!(settled(&prepared).is_empty(), "the ledger knows");
         let (facts, Next::TryFailed(failed)) = bed.take(prepared) else { panic!("{status:?}") };
         assert_eq!((facts.as_slice(), failed.retryable), (&["tool_invocation_finished"][..], again), "{status:?}");
-        let phase = bed.state.steps["n"].invocation.as_ref().unwrap().phase;
+        let phase = bed.state.steps[&"n".into()].invocation.as_ref().unwrap().phase;
         assert_eq!(phase, InvocationPhase::Finished(outcome));
     }
 }
@@ -95,7 +95,7 @@ fn an_outcome_that_only_the_ledger_knows_is_told_and_the_policy_asked() {
 fn a_disproved_call_ends_its_try() {
     let (mut bed, _) = found(AtMostOnce, LedgerStatus::InDoubt);
     bed.prepare();
-    let step = bed.state.steps.get_mut("n").unwrap();
+    let step = bed.state.steps.get_mut(&"n".into()).unwrap();
     step.status = StepStatus::Running;
     step.invocation.as_mut().unwrap().phase = InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
     let prepared = bed.ask(step::prepare).unwrap();
@@ -108,7 +108,7 @@ fn a_step_that_has_ended_is_left_alone() {
     for status in [StepStatus::Completed, StepStatus::Failed, StepStatus::Skipped] {
         let (mut bed, key) = found(AtMostOnce, LedgerStatus::Committed);
         with_effect(&mut bed, key, 1);
-        bed.state.steps.get_mut("n").unwrap().status = status;
+        bed.state.steps.get_mut(&"n".into()).unwrap().status = status;
         let (facts, next) = bed.prepare();
         assert!(facts.is_empty() && matches!(next, Next::Go), "{status:?}");
     }

@@ -83,7 +83,7 @@ fn what_is_left_of_a_back_off_passes_before_the_next_try() {
     bed.begin();
     bed.conclude(refused());
     let due = |bed: &mut Bed, left: i64| {
-        let step = bed.state.steps.get_mut("n").unwrap();
+        let step = bed.state.steps.get_mut(&"n".into()).unwrap();
         step.retry_at = Some(Timestamp::from_micros(1_000 + left));
         bed.state.last_at = Timestamp::from_micros(1_000);
     };
@@ -146,7 +146,7 @@ fn a_models_tokens_count_also_where_its_answer_cannot_be_taken() {
     let mut bed = asks_model(AnswerFormat::Json);
     let Body::Ask(_, asked) = bed.begin() else { panic!("no question") };
     assert_eq!(bed.conclude(Said::Model(answer("{\"a\":1}"), asked, 1)).0, ["node_finished"]);
-    let step = &bed.state.steps["n"];
+    let step = &bed.state.steps[&"n".into()];
     assert_eq!((step.status, &step.output), (StepStatus::Completed, &Some(Output::Inline(Json::new(json!({"a":1}))))));
 }
 

@@ -98,7 +98,7 @@ fn a_sleep_blocks_on_time_and_goes_on_with_nothing() {
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "timer_set"]);
     assert!(matches!(next, Next::Release(Release::Block { expected: None })));
-    assert_eq!(bed.state.steps["n"].status, StepStatus::Waiting);
+    assert_eq!(bed.state.steps[&"n".into()].status, StepStatus::Waiting);
 }
 
 /// Time ends a wait with its default, or fails it.
@@ -109,7 +109,7 @@ fn a_wait_that_time_has_ended_goes_on_or_fails_as_it_says() {
         let mut bed = bed(WaitNode { on_deadline, ..wait(None) });
         bed.prepare();
         bed.state.status = JobStatus::Running;
-        let step = bed.state.steps.get_mut("n").unwrap();
+        let step = bed.state.steps.get_mut(&"n".into()).unwrap();
         (step.status, step.wait_end) = (StepStatus::Running, Some(WaitEnd::Time));
         assert_eq!(bed.prepare().0, ["node_finished"]);
         match output {

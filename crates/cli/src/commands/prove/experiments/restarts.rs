@@ -44,7 +44,7 @@ pub(super) async fn run(workspace: &mut Workspace<'_>) -> Result<(), Fault> {
             };
             let lines = workspace.tools.lines();
             let bodies =
-                lines.iter().filter(|line| line.job == view.id && line.is_act() && line.node.as_str() == node).count();
+                lines.iter().filter(|line| line.job == view.id && line.is_act() && line.node.text() == node).count();
             workspace.cases.case(Guarantee::BodyOnce, bodies == 1, || {
                 format!("job {} node `{node}`: {bodies} bodies instead of 1", view.id)
             });

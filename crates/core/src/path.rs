@@ -1,0 +1,222 @@
+//! Step paths: where in a job a step is.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::NodeId;
+
+/// The address of a step in its job: the node of the plan, then, where the step is a part of what the node does, the item
+/// of a map, the round of a refinement, and the turn and call of a loop.
+///
+/// Its text is its form everywhere, in events, rows, timers and answers: `n`, `n[3]`, `n@1`, `n/2.0`,
+/// `n[3]@1/2.0`. A step that is a whole node has the node's name, as every step had before there were parts. Paths
+/// are in order of their numbers: `n[2]` comes before `n[10]`.
+///
+/// Every text is a path: one that ends in no well-formed part names a node. The names that a plan may have hold none of
+/// the marks of a part, so that no two steps share a text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepPath {
+    node: NodeId,
+    item: Option<u32>,
+    /// The first round is 0 and not written.
+    round: u32,
+    call: Option<(u32, u32)>,
+}
+
+impl StepPath {
+    /// The path of a step that is a whole node.
+    #[must_use]
+    pub const fn of(node: NodeId) -> Self {
+        Self { node, item: None, round: 0, call: None }
+    }
+
+    /// The node that the step is, or is a part of.
+    #[must_use]
+    pub const fn node(&self) -> &NodeId {
+        &self.node
+    }
+
+    /// Whether the step is a whole node.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.item.is_none() && self.round == 0 && self.call.is_none()
+    }
+
+    /// Its text; a whole node's is lent, not copied.
+    #[must_use]
+    pub fn text(&self) -> Cow<'_, str> {
+        if self.is_whole() {
+            return Cow::Borrowed(self.node.as_str());
+        }
+        let mut text = self.node.to_string();
+        if let Some(item) = self.item {
+            text.push_str(&format!("[{item}]"));
+        }
+        if self.round > 0 {
+            text.push_str(&format!("@{}", self.round));
+        }
+        if let Some((turn, call)) = self.call {
+            text.push_str(&format!("/{turn}.{call}"));
+        }
+        Cow::Owned(text)
+    }
+
+    /// The parts of a text, from its end to its beginning, if it has any.
+    fn parse(text: &str) -> Option<Self> {
+        let (rest, call) = match text.rsplit_once('/') {
+            Some((rest, call)) => {
+                let (turn, call) = call.split_once('.')?;
+                (rest, Some((number(turn)?, number(call)?)))
+            }
+            None => (text, None),
+        };
+        let (rest, round) = match rest.rsplit_once('@') {
+            Some((rest, round)) => (rest, number(round).filter(|round| *round > 0)?),
+            None => (rest, 0),
+        };
+        let (node, item) = match rest.strip_suffix(']') {
+            Some(rest) => {
+                let (node, item) = rest.rsplit_once('[')?;
+                (node, Some(number(item)?))
+            }
+            None => (rest, None),
+        };
+        let whole = !node.is_empty() && !node.contains(['[', ']', '@', '/']);
+        whole.then(|| Self { node: NodeId::from(node), item, round, call })
+    }
+}
+
+/// A number in the one way that it is written.
+fn number(text: &str) -> Option<u32> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = digits && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+impl From<&str> for StepPath {
+    fn from(text: &str) -> Self {
+        Self::parse(text).unwrap_or_else(|| Self::of(NodeId::from(text)))
+    }
+}
+
+impl From<NodeId> for StepPath {
+    fn from(node: NodeId) -> Self {
+        Self::of(node)
+    }
+}
+
+impl From<&NodeId> for StepPath {
+    fn from(node: &NodeId) -> Self {
+        Self::of(node.clone())
+    }
+}
+
+impl fmt::Display for StepPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text())
+    }
+}
+
+impl fmt::Debug for StepPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for StepPath {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
+    }
+}
+
+impl<'de> Deserialize<'de> for StepPath {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = NodeId::deserialize(deserializer)?;
+        Ok(Self::parse(text.as_str()).unwrap_or_else(|| Self::of(text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> (String, Option<u32>, u32, Option<(u32, u32)>) {
+        let StepPath { node, item, round, call } = StepPath::from(text);
+        (node.to_string(), item, round, call)
+    }
+
+    #[test]
+    fn a_path_is_its_node_and_the_parts_that_its_text_names() {
+        let n = || "n".to_owned();
+        assert_eq!(parts("n"), (n(), None, 0, None));
+        assert_eq!(parts("n[3]"), (n(), Some(3), 0, None));
+        assert_eq!(parts("n@1"), (n(), None, 1, None));
+        assert_eq!(parts("n/2.0"), (n(), None, 0, Some((2, 0))));
+        assert_eq!(parts("n[3]@1/2.0"), (n(), Some(3), 1, Some((2, 0))));
+        assert_eq!(parts("n[0]/0.4294967295"), (n(), Some(0), 0, Some((0, u32::MAX))));
+    }
+
+    #[test]
+    fn a_text_without_well_formed_parts_is_a_nodes_name() {
+        let odd = [
+            "",
+            "n[",
+            "n]",
+            "n[]",
+            "n[03]",
+            "n[-1]",
+            "n[+1]",
+            "n[4294967296]",
+            "[3]",
+            "n@0",
+            "n@",
+            "n@1@2",
+            "n/2",
+            "n/2.",
+        ];
+        let more =
+            ["n/.0", "n/2.0.1", "n/2.0/1.1", "n[1][2]", "n@1[2]", "n[1]x", "a/b", "n/2.0@1", "@1", "/1.1", "n[1] "];
+        for text in odd.into_iter().chain(more) {
+            assert_eq!(parts(text), (text.to_owned(), None, 0, None));
+        }
+    }
+
+    #[test]
+    fn every_text_comes_back_as_it_was_and_no_two_are_one_path() {
+        let texts =
+            ["n", "n[3]", "n@1", "n/2.0", "n[3]@1/2.0", "n[3]@1", "n[3]/2.0", "n@1/2.0", "n[03]", "n@0", "", "a/b"];
+        let paths: std::collections::BTreeSet<StepPath> = texts.iter().map(|text| StepPath::from(*text)).collect();
+        assert_eq!(paths.len(), texts.len());
+        for text in texts {
+            let path = StepPath::from(text);
+            assert_eq!((path.to_string(), format!("{path:?}")), (text.to_owned(), text.to_owned()));
+            let json = serde_json::to_value(&path).unwrap();
+            assert_eq!(json, text);
+            assert_eq!(serde_json::from_value::<StepPath>(json).unwrap(), path);
+        }
+        assert_eq!(format!("{:>4}|{:<6}|", StepPath::from("n"), StepPath::from("n[3]")), "   n|n[3]  |");
+    }
+
+    #[test]
+    fn paths_stand_in_the_order_of_their_numbers() {
+        let sorted =
+            ["m", "n", "n/0.0", "n/0.1", "n/2.0", "n/10.0", "n@1", "n@2/0.0", "n[0]", "n[2]", "n[2]@1", "n[10]", "o"];
+        let mut paths = sorted.map(StepPath::from);
+        paths.reverse();
+        paths.sort();
+        assert_eq!(paths.map(|path| path.to_string()), sorted);
+    }
+
+    #[test]
+    fn a_whole_node_is_the_path_of_its_name() {
+        let node = NodeId::from("n");
+        for path in [StepPath::of(node.clone()), StepPath::from(&node), StepPath::from(node.clone()), "n".into()] {
+            assert!(path.is_whole());
+            assert_eq!((path.node(), &path), (&node, &StepPath::from("n")));
+        }
+        assert!(!StepPath::from("n[0]").is_whole());
+        assert_eq!(StepPath::from("n[0]").node(), &node);
+    }
+}
