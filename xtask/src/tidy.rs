@@ -25,7 +25,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("scheduler", &["core", "store", "runtime", "fault"]),
     ("worker", &["core", "store", "runtime", "fault"]),
     ("adapters", &["core", "expr", "runtime", "fault"]),
-    ("server", &["agentfile", "api", "core", "fault", "runtime", "store"]),
+    ("server", &["agentfile", "api", "check", "core", "fault", "runtime", "store"]),
     (
         "cli",
         &[

@@ -41,11 +41,7 @@ fn made_whole(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
 /// From the first event on that asks for the end, or the client's cancel that was answered well.
 fn ended_once(facts: &Dossier, events: &[Recorded], history: &ClientHistory, tally: &mut Tally) {
     let job = facts.row.id;
-    let ends: Vec<EventKind> = events
-        .iter()
-        .map(|event| event.event.kind())
-        .filter(|kind| matches!(kind, EventKind::JobCompleted | EventKind::JobFailed | EventKind::JobCancelled))
-        .collect();
+    let ends: Vec<EventKind> = events.iter().map(|event| event.event.kind()).filter(|kind| kind.ends_job()).collect();
     let asked = events.iter().any(|event| matches!(event.event, Event::JobCancelRequested(_)));
     let by_client = history.cancels.contains(&job);
     if !asked && !by_client {

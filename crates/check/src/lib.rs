@@ -5,10 +5,13 @@
 //! a proof unless the caller says that it does not apply to the run ([`Report::excuse`]).
 //!
 //! Reading order: [`invariant`] (what is checked), [`facts`] (what is read), [`survey`] (by whom), [`witness`] and [`history`]
-//! (what others saw), then one file per group, each of them pure functions over [`facts::Dossier`].
+//! (what others saw), then one file per group, each of them pure functions over [`facts::Dossier`]. [`chain`] and [`books`] are also
+//! what `verify` asks of one job.
 
 mod acknowledged;
 mod amiss;
+pub mod books;
+pub mod chain;
 pub mod facts;
 pub mod history;
 pub mod invariant;

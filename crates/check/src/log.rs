@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::chain::Header;
-use aetheris_core::event::{DecodeError, EventKind, Recorded};
-use aetheris_core::hash::Hash;
+use aetheris_core::event::{DecodeError, Event, EventKind, Recorded};
 use aetheris_core::id::EventId;
-use aetheris_core::state::{JobState, StepState};
-use aetheris_store::{EventRow, differences};
+use aetheris_core::state::JobState;
+use aetheris_store::differences;
 
+use crate::books;
+use crate::chain::{Flaw, Log};
 use crate::facts::Dossier;
 use crate::history::ClientHistory;
 use crate::invariant::Invariant::{B1, B2, B4, B5, B7, C5};
@@ -18,21 +18,9 @@ use crate::report::Tally;
 type Decoded = Result<Recorded, DecodeError>;
 
 pub(crate) fn check(facts: &Dossier, decoded: &[Decoded], history: &ClientHistory, tally: &mut Tally) {
-    dense(facts, tally);
-    named_once(facts, history, tally);
     chain(facts, decoded, tally);
+    named_once(facts, history, tally);
     terminal(facts, tally);
-}
-
-fn dense(facts: &Dossier, tally: &mut Tally) {
-    let job = facts.row.id;
-    let gap = facts.events.iter().zip(1u64..).find(|(event, expected)| event.seq != *expected);
-    let last = facts.events.last().map_or(0, |event| event.seq);
-    let complete = last == facts.row.seq && last > 0;
-    tally.case(B1, gap.is_none() && complete, || match gap {
-        Some((event, expected)) => format!("{job}: event {} stands at place {expected}", event.seq),
-        None => format!("{job}: its row has {} events, its log {last}", facts.row.seq),
-    });
 }
 
 fn named_once(facts: &Dossier, history: &ClientHistory, tally: &mut Tally) {
@@ -51,51 +39,31 @@ fn named_once(facts: &Dossier, history: &ClientHistory, tally: &mut Tally) {
     }
 }
 
+/// The places of the events, and what each is.
 fn chain(facts: &Dossier, decoded: &[Decoded], tally: &mut Tally) {
     let job = facts.row.id;
-    let mut previous = Hash::ZERO;
+    let (mut log, mut gap) = (Log::new(job), None);
     for (event, decoded) in facts.events.iter().zip(decoded) {
-        let wrong = broken(facts, event, decoded, &previous);
-        tally.case(B4, wrong.is_none(), || format!("{job} event {}: {}", event.seq, wrong.unwrap_or_default()));
-        previous = event.hash;
+        let (places, others): (Vec<Flaw>, Vec<Flaw>) =
+            log.take(event, decoded).into_iter().partition(|flaw| matches!(flaw, Flaw::Gap(_)));
+        gap = gap.or_else(|| Some((event.seq, places.into_iter().next()?)));
+        tally.case(B4, others.is_empty(), || {
+            let others: Vec<String> = others.iter().map(Flaw::to_string).collect();
+            format!("{job} event {}: {}", event.seq, others.join("; "))
+        });
     }
-    tally.case(B4, facts.row.head == previous, || format!("{job}: the row's head is not the last event's hash"));
-}
-
-fn broken(facts: &Dossier, event: &EventRow, decoded: &Decoded, previous: &Hash) -> Option<String> {
-    if Hash::of(&event.payload) != event.payload_hash {
-        return Some("its payload does not have its hash".to_owned());
-    }
-    let header = Header {
-        job: facts.row.id,
-        seq: event.seq,
-        id: event.id,
-        kind: event.kind,
-        schema_version: event.schema_version,
-        fence: event.fence,
-        at: event.at,
-        payload_hash: event.payload_hash,
-    };
-    if header.chain(previous) != event.hash {
-        return Some("its hash does not follow from its header and the event before".to_owned());
-    }
-    match decoded {
-        Err(error) => Some(error.to_string()),
-        Ok(recorded) if recorded.event.canonical() != event.payload => {
-            Some("its payload is not in canonical form".to_owned())
-        }
-        Ok(_) => None,
-    }
-}
-
-const fn is_terminal(kind: EventKind) -> bool {
-    matches!(kind, EventKind::JobCompleted | EventKind::JobFailed | EventKind::JobCancelled)
+    tally.case(B4, facts.row.head == log.head, || format!("{job}: the row's head is not the last event's hash"));
+    let complete = log.seq == facts.row.seq && log.seq > 0;
+    tally.case(B1, gap.is_none() && complete, || match gap {
+        Some((seq, gap)) => format!("{job} event {seq}: {gap}"),
+        None => format!("{job}: its row has {} events, its log {}", facts.row.seq, log.seq),
+    });
 }
 
 /// Answers to doubts may follow an end: they change no state of the job.
 fn terminal(facts: &Dossier, tally: &mut Tally) {
     let kinds = || facts.events.iter().map(|event| (event.seq, EventKind::from_code(event.kind)));
-    let Some((end, _)) = kinds().find(|(_, kind)| kind.is_some_and(is_terminal)) else {
+    let Some((end, _)) = kinds().find(|(_, kind)| kind.is_some_and(EventKind::ends_job)) else {
         return;
     };
     let after = kinds().find(|(seq, kind)| *seq > end && *kind != Some(EventKind::InDoubtResolved));
@@ -120,23 +88,18 @@ pub(crate) fn projected(facts: &Dossier, generation: u32, events: &[Recorded], t
         let found: Vec<String> = found.iter().map(|differs| format!("its {differs}")).collect();
         format!("{}: {}", facts.row.id, found.join("; "))
     });
-    ledger(facts, &state, tally);
+    books(facts, &state, events, tally);
 }
 
-/// What `verify` asks of a ledger row holds of every one. `outcomes` counts the rows as cases; here only a violation is
+/// What `verify` asks of ledger and effects holds of every job. `outcomes` counts the rows as cases; here only a violation is
 /// counted.
-fn ledger(facts: &Dossier, state: &JobState, tally: &mut Tally) {
-    for row in &facts.ledger {
-        let of_row = |step: &&StepState| step.invocation.as_ref().is_some_and(|call| call.key == row.key);
-        let step = state.steps.get(&row.node).filter(of_row);
-        if step.is_some_and(|step| step.fits(row.status, row.disproved, state.status)) {
-            continue;
-        }
-        tally.case(C5, false, || {
-            let (job, node, disproved) = (facts.row.id, &row.node, row.disproved);
-            let told = step.map(|step| (step.status, step.invocation.as_ref().map(|call| call.phase)));
-            let has = format!("{}, disproved: {disproved}", row.status.as_str());
-            format!("{job} node `{node}`: the ledger has its call as {has}, which does not fit the fold: {told:?}")
-        });
+fn books(facts: &Dossier, state: &JobState, events: &[Recorded], tally: &mut Tally) {
+    let effects = facts.effects.iter().map(|effect| ((effect.key, effect.permit), effect.result.hash())).collect();
+    let results = events.iter().filter_map(|recorded| match &recorded.event {
+        Event::CommandCommitted(e) => Some((recorded.seq, &e.node, e.result_hash)),
+        _ => None,
+    });
+    for difference in books::differences(state, &facts.ledger, &effects, results) {
+        tally.case(C5, false, || format!("{}: {difference}", facts.row.id));
     }
 }

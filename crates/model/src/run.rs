@@ -2,12 +2,10 @@
 //! ([`step::prepare`] and [`step::conclude`]); what it does with them is modelled: facts gather until a body needs them
 //! written, or the job is given away.
 
-use std::collections::BTreeMap;
-
 use aetheris_core::event::{DoubtOutcome, Failure, InvocationOutcome};
-use aetheris_core::id::{IdSource, IdempotencyKey, PermitId};
+use aetheris_core::id::{IdSource, PermitId};
 use aetheris_core::json::Json;
-use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger};
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::plan::EffectClass;
 use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Next as Due};
@@ -15,12 +13,13 @@ use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{BootMoment, Reading, Span};
 use aetheris_runtime::ToolOutcome;
+use aetheris_runtime::run::known;
 use aetheris_runtime::run::prepared::{
     Body, Clocks, Next, Permit as FullPermit, Prepared, Question, Release, Role, Said,
 };
 use aetheris_runtime::run::step;
 use aetheris_runtime::run::view::View;
-use aetheris_store::{EffectRow, KeptSignal};
+use aetheris_store::EffectRow;
 
 use crate::bugs::Mutation;
 use crate::config::{Program, STEPS_MAX, asks_at_once};
@@ -123,9 +122,7 @@ impl<'s> Draft<'s> {
 /// A run's draft with what production's decisions read.
 pub(crate) struct Deciding<'s> {
     pub(crate) draft: Draft<'s>,
-    pub(crate) effects: BTreeMap<IdempotencyKey, EffectRow>,
-    kept: Vec<KeptSignal>,
-    pub(crate) ledger: BTreeMap<IdempotencyKey, LedgerRow>,
+    pub(crate) known: known::Known,
     place: usize,
     pub(crate) run: &'s Run,
 }
@@ -186,20 +183,20 @@ pub fn after_asking(
 impl<'s> Deciding<'s> {
     fn new(search: &'s Search, program: &'s Program, run: &'s Run) -> Self {
         let draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
-        let (mut effects, mut ledger) = (BTreeMap::new(), BTreeMap::new());
+        let mut known = known::Known::default();
         for (place, node) in (0u8..).zip(&program.paths).map(|(place, _)| (usize::from(place), place)) {
             let key = key_of(run.job, node);
             if let Some(row) = run.view.ledger[place] {
                 let class = program.steps[place].class().unwrap_or(EffectClass::Pure);
-                ledger.insert(key, row.full(run.job, class));
+                known.ledger.insert(key, row.full(run.job, class));
             }
             if let Some(permit) = run.view.effects[place].checked_ilog2() {
-                effects.insert(key, EffectRow { at: NOW, key, permit, result: Json::null() });
+                known.effects.insert(key, EffectRow { at: NOW, key, permit, result: Json::null() });
             }
         }
         let unused = search.config.has(Mutation::SignalNotUsed);
-        let kept = run.view.kept.iter().filter(|_| !unused).copied().map(Signal::kept).collect();
-        Self { draft, effects, kept, ledger, place: 0, run }
+        known.kept = run.view.kept.iter().filter(|_| !unused).copied().map(Signal::kept).collect();
+        Self { draft, known, place: 0, run }
     }
 
     pub(crate) fn step(&self, node: u8) -> Option<&StepState> {
@@ -307,11 +304,9 @@ impl<'s> Deciding<'s> {
         let plan = if unasked { &program.unbounded } else { &program.plan };
         decide(&View {
             accepted_from: None,
-            effects: &self.effects,
             fence: fence(self.run.epoch),
             ids: &Name(permit.id()),
-            kept: &self.kept,
-            ledger: &self.ledger,
+            known: &self.known,
             memory: 0,
             names: &program.names,
             node: &plan.plan().nodes[usize::from(node)],

@@ -4,13 +4,13 @@ use aetheris_core::event::{
     DoubtOutcome, Event, InvocationOutcome, RequeueReason, Source, StepResult, TimerId, WaitEnd,
 };
 use aetheris_core::id::{PermitId, SignalId};
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
+use aetheris_core::ledger::LedgerTrigger;
 use aetheris_core::path::StepPath;
 use aetheris_runtime::draft::Fact as FullFact;
-use aetheris_store::{EffectRow, InboxWrite, LedgerWrite};
+use aetheris_store::{InboxWrite, LedgerWrite};
 
 use crate::config::wait_key;
-use crate::fact::{Answered, Fact, NOW, Outcome, Permit};
+use crate::fact::{Answered, Fact, Outcome, Permit};
 use crate::laws::Sight;
 use crate::run::{Deciding, Stop};
 use crate::signal::Signal;
@@ -19,25 +19,17 @@ use crate::state::{Change, Entry, Inbox, permit_of};
 impl Deciding<'_> {
     /// A fact of production's in its short form, with all that is written because of it.
     pub(crate) fn take(&mut self, fact: FullFact) -> Result<(), Stop> {
+        self.known.take(&fact);
         let FullFact { effect, event, inbox, ledger } = fact;
         self.see(&event);
         let short = self.short(&event).ok_or(Stop::Corrupt)?;
         let mut entry = Entry::of(short);
         if let Some(effect) = effect {
             entry.effect = Some(named(effect.permit_id));
-            let (key, permit) = (effect.key, effect.permit);
-            self.effects.insert(key, EffectRow { at: NOW, key, permit, result: effect.result });
         }
         entry.ledger = match ledger {
             Some(LedgerWrite::Permit(request)) => Some(Change::Ask(named(request.permit_id))),
-            Some(LedgerWrite::Settle(settle)) => {
-                if settle.trigger == LedgerTrigger::Commit
-                    && let Some(row) = self.ledger.get_mut(&settle.key).filter(|row| row.permit_id == settle.permit_id)
-                {
-                    row.status = LedgerStatus::Committed;
-                }
-                Some(Change::Settle(named(settle.permit_id), settle.trigger))
-            }
+            Some(LedgerWrite::Settle(settle)) => Some(Change::Settle(named(settle.permit_id), settle.trigger)),
             Some(LedgerWrite::Disprove(disproof)) => {
                 Some(Change::Settle(named(disproof.permit_id), LedgerTrigger::Disprove))
             }

@@ -134,8 +134,7 @@ pub fn replay(state: &mut JobState, event: Event, epoch: u8) -> Result<(), Illeg
 }
 
 fn digest(state: &JobState, paths: &[StepPath]) -> Digest {
-    let place =
-        |path: &StepPath| paths.iter().position(|known| known == path).and_then(|place| u8::try_from(place).ok());
+    let place = |path: &StepPath| paths.iter().position(|id| id == path).and_then(|place| u8::try_from(place).ok());
     let mut steps = [StepDigest::default(); STEPS_MAX];
     let mut timers = [0; STEPS_MAX];
     let mut waits = [0; STEPS_MAX];

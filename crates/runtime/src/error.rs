@@ -136,10 +136,7 @@ impl OpError {
     #[must_use]
     pub const fn is_of_this_job(&self) -> bool {
         match self {
-            Self::Store(error) => match error.kind {
-                ErrorKind::Corrupt | ErrorKind::Invalid => true,
-                ErrorKind::Full | ErrorKind::Unavailable => false,
-            },
+            Self::Store(error) => error.kind.is_permanent(),
             Self::Crowded | Self::KeepsChanging(_) => false,
             Self::AgentNotFound(_)
             | Self::JobNotFound(_)

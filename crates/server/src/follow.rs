@@ -175,8 +175,5 @@ fn encode(row: &EventRow, out: &mut Vec<u8>) {
 
 /// Whether an event ends its job.
 fn is_last(row: &EventRow) -> bool {
-    matches!(
-        EventKind::from_code(row.kind),
-        Some(EventKind::JobCompleted | EventKind::JobFailed | EventKind::JobCancelled)
-    )
+    EventKind::from_code(row.kind).is_some_and(EventKind::ends_job)
 }

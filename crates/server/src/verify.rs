@@ -1,16 +1,11 @@
-//! Whether what is stored of a job adds up. The checks are functions over rows; only [`job`] asks the
-//! store. Nothing is ever changed.
-
-use std::collections::BTreeMap;
+//! Whether what is stored of a job adds up: the questions of the check of whole stores, asked of one job, and its replay.
+//! Nothing is ever changed.
 
 use aetheris_api::CheckView;
-use aetheris_core::chain::Header;
-use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, JobId};
-use aetheris_core::job::JobStatus;
-use aetheris_core::ledger::{LedgerRow, LedgerStatus};
-use aetheris_core::state::{Invocation, JobState, StepState};
-use aetheris_runtime::ops::{Books, RecordedResult, Refold, Unfolded};
+use aetheris_check::books::differences;
+use aetheris_check::chain::{Flaw, Log};
+use aetheris_core::id::JobId;
+use aetheris_runtime::ops::{Books, Refold, Unfolded};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_store::{ErrorKind, EventRow, JobRow, StoreError};
 
@@ -70,7 +65,9 @@ fn settled(books: &Result<Books, String>, refold: &Refold) -> CheckView {
         (_, Err(why)) => check("ledger", 0, "", vec![why.clone()]),
         (Ok(state), Ok(books)) => {
             let rows = u64::try_from(books.ledger.len() + books.effects.len()).unwrap_or(u64::MAX);
-            check("ledger", rows, what, ledger(state, &books.ledger, &books.effects, &refold.results))
+            let results = refold.results.iter().map(|found| (found.seq, &found.node, found.result_hash));
+            let found = differences(state, &books.ledger, &books.effects, results);
+            check("ledger", rows, what, found)
         }
     }
 }
@@ -98,141 +95,58 @@ fn check(name: &str, count: u64, what: &str, found: Vec<String>) -> CheckView {
     CheckView { detail, name: name.to_owned(), ok }
 }
 
-/// What the stored bytes of a stream say, event by event: places, payloads, chain, readability.
+/// What the stored bytes of a stream say, in the words of the checks.
 #[derive(Debug)]
 pub struct Chain {
     broken: Vec<String>,
-    count: u64,
     gaps: Vec<String>,
-    head: Hash,
-    job: JobId,
+    log: Log,
     payloads: Vec<String>,
-    seq: u64,
     unreadable: Vec<String>,
 }
 
 impl Chain {
     /// Before the first event.
     #[must_use]
-    pub fn new(job: JobId) -> Self {
+    pub const fn new(job: JobId) -> Self {
         let none = Vec::new;
-        let (broken, gaps, payloads, unreadable) = (none(), none(), none(), none());
-        Self { broken, count: 0, gaps, head: Hash::ZERO, job, payloads, seq: 0, unreadable }
+        Self { broken: none(), gaps: none(), log: Log::new(job), payloads: none(), unreadable: none() }
     }
 
     /// Takes in the next stored event.
     pub fn push(&mut self, row: &EventRow) {
-        let seq = row.seq;
-        if seq != self.seq + 1 {
-            self.gaps.push(format!("event {seq} follows event {}", self.seq));
+        for flaw in self.log.take(row, &row.decode()) {
+            let found = match flaw {
+                Flaw::Gap(_) => &mut self.gaps,
+                Flaw::Payload => &mut self.payloads,
+                Flaw::Chain => &mut self.broken,
+                Flaw::Unreadable(_) | Flaw::Form => &mut self.unreadable,
+            };
+            found.push(format!("event {}: {flaw}", row.seq));
         }
-        if Hash::of(&row.payload) != row.payload_hash {
-            self.payloads.push(format!("the payload of event {seq} is not what its hash says"));
-        }
-        if let Err(error) = row.decode() {
-            self.unreadable.push(format!("event {seq}: {error}"));
-        }
-        let header = Header {
-            job: self.job,
-            seq,
-            id: row.id,
-            kind: row.kind,
-            schema_version: row.schema_version,
-            fence: row.fence,
-            at: row.at,
-            payload_hash: row.payload_hash,
-        };
-        if header.chain(&self.head) != row.hash {
-            self.broken.push(format!("the hash of event {seq} does not follow from its fields and the event before"));
-        }
-        self.count += 1;
-        self.head = row.hash;
-        self.seq = seq;
     }
 
     /// What was found, with the row's own word about the end of the stream.
     #[must_use]
     pub fn checks(self, row: &JobRow) -> Vec<CheckView> {
         let mut head = Vec::new();
-        if self.seq != row.seq {
-            head.push(format!("the row says that event {} is the last one, the stream ends at {}", row.seq, self.seq));
+        if self.log.seq != row.seq {
+            head.push(format!(
+                "the row says that event {} is the last one, the stream ends at {}",
+                row.seq, self.log.seq
+            ));
         }
-        if self.head != row.head {
+        if self.log.head != row.head {
             head.push("the row's head is not the hash of the last event".to_owned());
         }
         vec![
-            check("sequence", self.count, "events without gap or repetition", self.gaps),
-            check("payloads", self.count, "payloads are what their hashes say", self.payloads),
-            check("chain", self.count, "events, each chained to the one before", self.broken),
-            check("head", self.seq, "is the last event, by the row and by the stream", head),
-            check("readable", self.count, "events can be read", self.unreadable),
+            check("sequence", self.log.count, "events without gap or repetition", self.gaps),
+            check("payloads", self.log.count, "payloads are what their hashes say", self.payloads),
+            check("chain", self.log.count, "events, each chained to the one before", self.broken),
+            check("head", self.log.seq, "is the last event, by the row and by the stream", head),
+            check("readable", self.log.count, "events can be read", self.unreadable),
         ]
     }
-}
-
-/// What calls brought, by permit: the hashes of it.
-type Effects = BTreeMap<(IdempotencyKey, u32), Hash>;
-
-/// What ledger and effects say otherwise than the events.
-#[must_use]
-pub fn ledger(state: &JobState, ledger: &[LedgerRow], effects: &Effects, results: &[RecordedResult]) -> Vec<String> {
-    let mut found = Vec::new();
-    let rows: BTreeMap<IdempotencyKey, &LedgerRow> = ledger.iter().map(|row| (row.key, row)).collect();
-    let called = state.steps.values().filter_map(|step| Some((step, step.invocation.as_ref()?)));
-    let called: BTreeMap<IdempotencyKey, (&StepState, &Invocation)> =
-        called.map(|(step, call)| (call.key, (step, call))).collect();
-    for (step, call) in called.values() {
-        match rows.get(&call.key) {
-            Some(row) => found.extend(differences((step, call), row, state.status)),
-            None => found.push(format!("invocation {} is in the events and not in the ledger", call.key)),
-        }
-    }
-    for row in rows.values() {
-        if !called.contains_key(&row.key) {
-            found.push(format!("invocation {} is in the ledger and not in the events", row.key));
-        }
-        let effect = effects.contains_key(&(row.key, row.permit));
-        if effect != (row.status == LedgerStatus::Committed) {
-            let has = if effect { "has an effect" } else { "has no effect" };
-            found.push(format!("invocation {} is {} and {has}", row.key, row.status.as_str()));
-        }
-    }
-    let stray = effects.keys().filter(|(key, _)| !rows.contains_key(key));
-    found.extend(stray.map(|(key, _)| format!("the effect of {key} has no row in the ledger")));
-    found.extend(results.iter().filter_map(|recorded| other_result(state, effects, recorded)));
-    found
-}
-
-/// A recorded command whose effect is not the one that was recorded.
-fn other_result(state: &JobState, effects: &Effects, recorded: &RecordedResult) -> Option<String> {
-    let call = state.steps.get(&recorded.node)?.invocation.as_ref()?;
-    let same = effects.get(&(call.key, call.permit)) == Some(&recorded.result_hash);
-    (!same).then(|| format!("event {} records another result than the effect of {} has", recorded.seq, call.key))
-}
-
-/// What the ledger says otherwise than the events of one invocation, in a job of this status.
-fn differences((step, call): (&StepState, &Invocation), row: &LedgerRow, job: JobStatus) -> Vec<String> {
-    let mut found = Vec::new();
-    if (row.permit, row.permit_id) != (call.permit, call.permit_id) {
-        found.push(format!("the ledger is at permit {} of {}, the events at {}", row.permit, call.key, call.permit));
-    }
-    if row.input_hash != call.input.hash() {
-        found.push(format!("the ledger has other arguments of {} than the events", call.key));
-    }
-    if row.class != call.class || row.deadline != call.deadline {
-        found.push(format!("the ledger has another class or deadline of {} than the events", call.key));
-    }
-    if !step.fits(row.status, row.disproved, job) {
-        let disproved = if row.disproved { " and disproved" } else { "" };
-        found.push(format!(
-            "the ledger has {} as {}{disproved}, the events as {:?} in a step that is {}",
-            call.key,
-            row.status.as_str(),
-            call.phase,
-            step.status.as_str()
-        ));
-    }
-    found
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
-use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::WaitingView;
 use aetheris_core::time::Span;
@@ -429,7 +428,7 @@ pub async fn q3_a_page_of_events_is_bounded(f: Fixture) {
     for unit in 0..=limits::PAGE_EVENTS_MAX / limits::UNIT_EVENTS_MAX {
         let mut draft = f.of(run, Purpose::Record).await;
         for n in 0..limits::UNIT_EVENTS_MAX {
-            let node = StepPath::from(format!("n{unit}.{n}").as_str());
+            let node = format!("n{unit}.{n}").as_str().into();
             draft = draft.event(NodeSkipped { node, reason: SkipReason::Upstream });
         }
         f.ok(draft.done()).await;

@@ -72,6 +72,7 @@ mod pieces;
 mod pool;
 mod queries;
 mod read;
+mod request;
 mod rows;
 mod seen;
 mod stats;

@@ -34,12 +34,13 @@ use crate::migrate;
 use crate::open::{self, SqliteOptions};
 use crate::pool::Pool;
 use crate::read::Reads;
+use crate::request::Request;
 use crate::seen::{self, Seen};
 use crate::stats::Stats;
 use crate::vitals::{Part, Room, Vitals};
 use crate::wait::Waiting;
 use crate::wal;
-use crate::writer::{self, Parts, Request};
+use crate::writer::{self, Parts};
 
 /// The embedded store: one file, one writing thread per process, readers beside it.
 pub struct SqliteStore {

@@ -9,26 +9,26 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use aetheris_core::id::{AgentName, TenantId};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::clock::{Look, Mark, StoreClock};
-use aetheris_store::{Bus, CommitError, Committed, Heartbeat, NewAgent, PutAgent, Renewal, StoreError, UnitOfWork};
+use aetheris_store::{Bus, CommitError};
 use rusqlite::Connection;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 
 use crate::claim::{self, PendingClaim, Served};
-use crate::error::{Error, Shared, Stop};
+use crate::error::{Error, Shared};
 use crate::fairness::{WriterFairness, ticks};
 use crate::file::Identity;
 use crate::open::Fatal;
 use crate::queries::{Prepared, Query};
+use crate::request::{Answer, Request, execute, send};
 use crate::seen::Seen;
 use crate::stats::Stats;
 use crate::tx::{Changes, Tx};
 use crate::vitals::{Part, Vitals};
+use crate::wal;
 use crate::wal::Pace;
-use crate::{agents, commit, heartbeat, unknown, wal};
 
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
 /// comes within it, and waking a thread costs as much as the transaction's own work.
@@ -41,30 +41,6 @@ const LOOK: Duration = Duration::from_millis(50);
 const CHECKPOINT_EVERY: u32 = 16;
 /// A step of the wall clock of more than this is reported.
 const STEP: Span = Span::from_secs(60);
-
-type Reply<T> = oneshot::Sender<Result<T, StoreError>>;
-
-/// What is asked of the writer.
-pub(crate) enum Request {
-    Commit(Box<UnitOfWork>, oneshot::Sender<Result<Committed, CommitError>>),
-    Claim(PendingClaim),
-    Heartbeat(Heartbeat, Duration, Reply<Vec<Renewal>>),
-    PutAgent(NewAgent, Reply<PutAgent>),
-    DeleteAgent(TenantId, AgentName, Reply<bool>),
-    /// Asks for nothing; with `true`, one small write is tried.
-    Probe(bool, Reply<Span>),
-    ResolveUnknown(Box<UnitOfWork>, Reply<Option<Committed>>),
-}
-
-/// An answer that waits for its COMMIT.
-enum Answer {
-    Commit(Result<Committed, CommitError>),
-    Heartbeat(Vec<Renewal>),
-    PutAgent(PutAgent),
-    DeleteAgent(bool),
-    Probe(Span),
-    ResolveUnknown(Option<Committed>),
-}
 
 /// Whether a transaction serves pending claims.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -510,42 +486,6 @@ impl<'c> Writer<'c> {
     }
 }
 
-/// Decides one request. An error rolls the whole transaction back.
-fn execute(tx: &mut Tx<'_, '_>, request: &Request) -> Result<Answer, Error> {
-    match request {
-        Request::Commit(unit, _) => match commit::apply(tx, unit) {
-            Ok(committed) => Ok(Answer::Commit(Ok(committed))),
-            Err(Stop::Answer(answer)) => Ok(Answer::Commit(Err(answer))),
-            Err(Stop::Broken(error)) => Err(error),
-        },
-        Request::Heartbeat(request, sent_at, _) => heartbeat::renew(tx, request, *sent_at).map(Answer::Heartbeat),
-        Request::PutAgent(agent, _) => agents::put(tx, agent).map(Answer::PutAgent),
-        Request::DeleteAgent(tenant, name, _) => agents::delete(tx, tenant, name).map(Answer::DeleteAgent),
-        Request::Probe(write, _) => {
-            if *write {
-                tx.write_mark();
-            }
-            Ok(Answer::Probe(tx.look().ahead()))
-        }
-        Request::ResolveUnknown(unit, _) => unknown::find(tx, unit).map(Answer::ResolveUnknown),
-        Request::Claim(_) => Err(Error::Invalid("a claim stands beside the requests".to_owned())),
-    }
-}
-
-/// Whoever asked may have gone.
-fn send(request: Request, answer: Answer) {
-    match (request, answer) {
-        (Request::Commit(_, reply), Answer::Commit(answer)) => drop(reply.send(answer)),
-        (Request::Heartbeat(_, _, reply), Answer::Heartbeat(answer)) => drop(reply.send(Ok(answer))),
-        (Request::PutAgent(_, reply), Answer::PutAgent(answer)) => drop(reply.send(Ok(answer))),
-        (Request::DeleteAgent(_, _, reply), Answer::DeleteAgent(answer)) => drop(reply.send(Ok(answer))),
-        (Request::Probe(_, reply), Answer::Probe(answer)) => drop(reply.send(Ok(answer))),
-        (Request::ResolveUnknown(_, reply), Answer::ResolveUnknown(answer)) => drop(reply.send(Ok(answer))),
-        // A dropped reply is an error to whoever waits for it.
-        _ => {}
-    }
-}
-
 /// The names under which the process can be made to die around the COMMIT: one for each thing in it.
 fn crash_points(requests: &[Request], outcome: &Outcome) -> Vec<&'static str> {
     if !cfg!(feature = "faults") {
@@ -576,8 +516,9 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use aetheris_core::id::{BootId, InstanceId, WorkerId};
-    use aetheris_store::ClaimRequest;
     use aetheris_store::system::{Clock, ManualClock};
+    use aetheris_store::{ClaimRequest, StoreError};
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::claim::RawClaim;

@@ -30,6 +30,15 @@ impl ErrorKind {
             Self::Invalid => "invalid",
         }
     }
+
+    /// Whether asking again cannot help.
+    #[must_use]
+    pub const fn is_permanent(self) -> bool {
+        match self {
+            Self::Corrupt | Self::Invalid => true,
+            Self::Full | Self::Unavailable => false,
+        }
+    }
 }
 
 /// An operation of the store failed.

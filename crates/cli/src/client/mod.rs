@@ -1,6 +1,7 @@
 //! The HTTP client of the commands: one connection pool, timeouts, and typed errors.
 
 mod follow;
+mod pages;
 mod sse;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::follow::AWAY_MAX;
 pub use self::follow::{Follow, News, is_last};
+pub use self::pages::{Page, Pages};
 use crate::error::Error;
 use crate::out::Out;
 
@@ -125,21 +127,6 @@ impl Client {
     pub async fn put_file<T: DeserializeOwned>(&self, path: &[&str], text: String) -> Result<Answer<T>, Error> {
         let request = self.request(Method::PUT, path, &[])?.header("content-type", "application/yaml").body(text);
         self.send(request).await
-    }
-
-    /// The cursor of the page after the one that `asked` has brought.
-    ///
-    /// # Errors
-    /// It is the same one: the list would never end.
-    pub fn next(&self, asked: Option<String>, next: Option<String>) -> Result<Option<String>, Error> {
-        if next.is_some() && next == asked {
-            return Err(self.unexpected(
-                "a page of a list",
-                200,
-                "its `next_cursor` is the one that it was asked with",
-            ));
-        }
-        Ok(next)
     }
 
     /// The address of a call. Every part of its path is one part of the address, or the call would be another one.

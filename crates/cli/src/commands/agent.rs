@@ -120,19 +120,15 @@ fn short(hash: Hash) -> String {
 
 /// Every agent of the server, page by page; and as the server wrote them, where that is wanted.
 async fn all(client: &Client, raw: bool) -> Result<(Vec<AgentView>, Vec<Value>), Error> {
-    let (mut agents, mut written, mut cursor) = (Vec::new(), Vec::new(), None::<String>);
-    loop {
-        let query: Vec<(&str, &str)> = cursor.as_deref().map(|cursor| ("cursor", cursor)).into_iter().collect();
-        let page = client.get::<AgentList>(&["api", "agents"], &query).await?;
+    let (mut agents, mut written) = (Vec::new(), Vec::new());
+    let mut pages = client.pages(&["api", "agents"], []);
+    while let Some(page) = pages.next::<AgentList>().await? {
         if raw {
             written.extend(super::jobs::items(page.json()?, "agents"));
         }
         agents.extend(page.body.agents);
-        cursor = client.next(cursor, page.body.next_cursor)?;
-        if cursor.is_none() {
-            return Ok((agents, written));
-        }
     }
+    Ok((agents, written))
 }
 
 async fn list(context: &Context) -> Result<Exit, Error> {

@@ -36,23 +36,20 @@ pub(super) async fn list(given: &args::Jobs, context: &Context) -> Result<Exit, 
         ("label", label.as_deref()),
         ("limit", Some(limit.as_str())),
     ];
-    let filters: Vec<(&str, &str)> = filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-    let mut cursor: Option<String> = None;
+    let filters = filters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let mut pages = client.pages(&["api", "jobs"], filters);
     let (mut jobs, mut raw) = (Vec::new(), Vec::new());
-    loop {
-        let mut query = filters.clone();
-        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
-        let page = client.get::<JobList>(&["api", "jobs"], &query).await?;
+    while let Some(page) = pages.next::<JobList>().await? {
         if context.out.json {
             raw.extend(items(page.json()?, "jobs"));
         }
         jobs.extend(page.body.jobs);
-        cursor = client.next(cursor, page.body.next_cursor)?;
         // A page of jobs that cannot be read is empty, and more may follow.
-        if cursor.is_none() || !(given.all || jobs.is_empty()) {
+        if !(given.all || jobs.is_empty()) {
             break;
         }
     }
+    let cursor = pages.cursor().map(str::to_owned);
     if context.out.json {
         context.out.value(&json!({ "jobs": raw, "next_cursor": cursor }))?;
         return Ok(Exit::Done);
@@ -127,12 +124,13 @@ pub(super) async fn plan(client: &Client, job: &str) -> Vec<TraceStep> {
 /// What the steps of a job were given and gave, beginnings or whole; nothing where the server cannot say.
 pub(super) async fn values(client: &Client, job: &str, full: bool) -> Result<Values, Error> {
     let bytes = if full { limits::PAYLOAD_BYTES_MAX } else { limits::VALUE_SHOWN_BYTES }.to_string();
-    let mut query = vec![("bytes", bytes), ("render", full.to_string())];
+    let render = full.to_string();
+    let mut pages = client.pages(&["api", "jobs", job, "steps"], [("bytes", bytes.as_str()), ("render", &render)]);
     let mut values = Values { full, ..Values::default() };
     loop {
-        let asked: Vec<(&str, &str)> = query.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let page = match client.get::<StepPage>(&["api", "jobs", job, "steps"], &asked).await {
-            Ok(page) => page.body,
+        let page = match pages.next::<StepPage>().await {
+            Ok(Some(page)) => page.body,
+            Ok(None) => return Ok(values),
             Err(Error::Problem(problem)) if problem.status != 404 => return Err(Error::Problem(problem)),
             Err(error) => {
                 tracing::debug!(%error, "no values of steps");
@@ -140,10 +138,6 @@ pub(super) async fn values(client: &Client, job: &str, full: bool) -> Result<Val
             }
         };
         values.steps.extend(page.steps.into_iter().map(|step| (step.node_id.clone(), step)));
-        let asked = query.get(2).map(|(_, cursor)| cursor.clone());
-        let Some(cursor) = client.next(asked, page.next_cursor)? else { return Ok(values) };
-        query.truncate(2);
-        query.push(("cursor", cursor));
     }
 }
 

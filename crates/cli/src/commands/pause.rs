@@ -50,14 +50,11 @@ async fn one(client: &Client, job: &str, context: &Context) -> Result<Exit, Erro
 /// resumed is not paused any more.
 async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -> Result<Exit, Error> {
     let (mut resumed, mut by_operators, mut refused) = (0usize, 0usize, Vec::new());
-    let mut cursor: Option<String> = None;
-    loop {
-        let limit = limits::PAGE_JOBS_MAX.to_string();
-        let mut query = vec![("status", "paused"), ("limit", &limit)];
-        query.extend(agent.map(|agent| ("agent", agent)));
-        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
-        let page = client.get::<JobList>(&["api", "jobs"], &query).await?.body;
-        let (restored, others): (Vec<_>, Vec<_>) = page.jobs.iter().partition(|job| is_restored(job));
+    let limit = limits::PAGE_JOBS_MAX.to_string();
+    let filters = [("status", "paused"), ("limit", &limit)].into_iter().chain(agent.map(|agent| ("agent", agent)));
+    let mut pages = client.pages(&["api", "jobs"], filters);
+    while let Some(page) = pages.next::<JobList>().await? {
+        let (restored, others): (Vec<_>, Vec<_>) = page.body.jobs.iter().partition(|job| is_restored(job));
         by_operators += others.len();
         for job in restored {
             let id = job.id.to_string();
@@ -68,8 +65,7 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
                 Err(error) => return Err(error),
             }
         }
-        cursor = client.next(cursor, page.next_cursor)?;
-        if cursor.is_none() {
+        if pages.cursor().is_none() {
             break;
         }
         context.out.note(&format!("{resumed} resumed; going on"));

@@ -23,20 +23,13 @@ use crate::render;
 pub(super) async fn list(given: &args::Waits, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
     let filter = given.wait_type.as_deref().map(|wait_type| ("wait_type", wait_type));
-    let mut cursor: Option<String> = None;
+    let mut pages = client.pages(&["api", "waits"], filter);
     let (mut waits, mut raw) = (Vec::new(), Vec::new());
-    loop {
-        let mut query: Vec<(&str, &str)> = filter.into_iter().collect();
-        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
-        let page = client.get::<WaitList>(&["api", "waits"], &query).await?;
+    while let Some(page) = pages.next::<WaitList>().await? {
         if context.out.json {
             raw.extend(jobs::items(page.json()?, "waits"));
         }
         waits.extend(page.body.waits);
-        cursor = client.next(cursor, page.body.next_cursor)?;
-        if cursor.is_none() {
-            break;
-        }
     }
     if context.out.json {
         context.out.value(&json!({ "waits": raw }))?;
@@ -120,20 +113,17 @@ struct Doubts {
 /// The calls in doubt that fit all filters, page by page.
 async fn doubts(client: &Client, filters: &[(&str, &str)], raw: bool) -> Result<Doubts, Error> {
     let mut doubts = Doubts::default();
+    let mut pages = client.pages(&["api", "in-doubt"], filters.iter().copied().chain([("limit", jobs::PAGE)]));
     // A page ends early where its calls are long: calls are counted, not pages.
-    while doubts.calls.len() < limits::DOUBTS_LISTED_MAX {
-        let mut query: Vec<(&str, &str)> = filters.iter().copied().chain([("limit", jobs::PAGE)]).collect();
-        query.extend(doubts.more.as_deref().map(|cursor| ("cursor", cursor)));
-        let page = client.get::<InDoubtList>(&["api", "in-doubt"], &query).await?;
+    while doubts.calls.len() < limits::DOUBTS_LISTED_MAX
+        && let Some(page) = pages.next::<InDoubtList>().await?
+    {
         if raw {
             doubts.raw.extend(jobs::items(page.json()?, "invocations"));
         }
         doubts.calls.extend(page.body.invocations);
-        doubts.more = client.next(doubts.more, page.body.next_cursor)?;
-        if doubts.more.is_none() {
-            break;
-        }
     }
+    doubts.more = pages.cursor().map(str::to_owned);
     Ok(doubts)
 }
 

@@ -43,6 +43,12 @@ macro_rules! events {
                 match self { $(Self::$name => $code,)* }
             }
 
+            /// Whether it ends its job.
+            #[must_use]
+            pub const fn ends_job(self) -> bool {
+                matches!(self, Self::JobCompleted | Self::JobFailed | Self::JobCancelled)
+            }
+
             /// The version of its payload's schema that this build writes; it reads this one and all before it.
             #[must_use]
             pub const fn schema_version(self) -> u16 {

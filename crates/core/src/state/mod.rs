@@ -7,6 +7,7 @@
 mod apply;
 mod pause;
 mod stamp;
+mod steps;
 #[cfg(test)]
 mod tests;
 mod usage;
@@ -21,7 +22,6 @@ use crate::event::{
     Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, PauseReason, Source, StepResult, TimerId, WaitEnd,
 };
 use crate::hash::Hash;
-use crate::id::NodeId;
 use crate::id::{
     AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, PermitId, SessionId, SignalId, TenantId, ToolName,
     WorkerId,
@@ -482,24 +482,6 @@ impl JobState {
     #[must_use]
     pub fn hash(&self) -> Hash {
         crate::json::canonical_hash(self)
-    }
-
-    /// The status of a step; pending where nothing happened to it.
-    #[must_use]
-    pub fn step_status(&self, path: &StepPath) -> StepStatus {
-        self.steps.get(path).map_or(StepStatus::Pending, |step| step.status)
-    }
-
-    /// The step that is a whole node, if anything happened to it.
-    #[must_use]
-    pub fn step_of(&self, node: &NodeId) -> Option<&StepState> {
-        self.steps.get(&StepPath::from(node))
-    }
-
-    /// The status of the step that is a whole node; pending where nothing happened to it.
-    #[must_use]
-    pub fn node_status(&self, node: &NodeId) -> StepStatus {
-        self.step_of(node).map_or(StepStatus::Pending, |step| step.status)
     }
 
     /// The open wait's correlation key.

@@ -89,11 +89,9 @@ impl<'r> Run<'r> {
     pub(super) fn view<'v>(&'v self, node: &'v Node) -> View<'v> {
         View {
             accepted_from: self.accepted_from,
-            effects: &self.effects,
             fence: self.lease.fence,
             ids: self.ids(),
-            kept: &self.kept,
-            ledger: &self.ledger,
+            known: &self.known,
             memory: self.memory,
             names: &self.names,
             node,

@@ -1,13 +1,12 @@
-//! What a run keeps beside its draft: names for templates, effects, the memory that they take, and outcomes that are owed.
+//! What a run keeps with what it drafts: what is known beside the state, names for templates, the memory that they take, and
+//! outcomes that are owed.
 
 use aetheris_core::event::{Event, InvocationOutcome, Source};
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::time::Timestamp;
-use aetheris_store::{EffectRow, LedgerWrite, NewEffect};
+use aetheris_store::LedgerWrite;
 
 use super::write::{STORE_RETRY, is_permanent};
 use super::{Run, Stop};
@@ -25,21 +24,14 @@ impl Run<'_> {
                 self.answered = true;
                 self.owed.push(deposit);
             }
-            if let Some(effect) = &fact.effect {
-                self.effects.insert(effect.key, unwritten(effect));
-            }
-            if let Some(LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Commit })) = &fact.ledger
-                && let Some(row) = self.ledger.get_mut(key).filter(|row| row.permit_id == *permit_id)
-            {
-                row.status = LedgerStatus::Committed;
-            }
+            self.known.take(&fact);
             if let Event::ToolInvocationStarted(called) = &fact.event {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
             let ended = ended_step(&fact.event).cloned();
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
             if let Some(path) = ended.filter(StepPath::is_whole)
-                && let Some(output) = names::known(self.draft.state(), &self.effects, &path)
+                && let Some(output) = names::known(self.draft.state(), &self.known.effects, &path)
             {
                 self.name_output(path.node(), output);
             }
@@ -78,10 +70,10 @@ impl Run<'_> {
     /// is about to write, which the store cannot know.
     pub(super) fn refresh_names(&mut self) {
         for effect in self.draft.effects() {
-            self.effects.insert(effect.key, unwritten(effect));
+            self.known.record(effect);
         }
-        self.names = names::of(self.draft.state(), &self.effects);
-        self.memory = memory::of_run(self.draft.state(), &self.kept, &self.names);
+        self.names = names::of(self.draft.state(), &self.known.effects);
+        self.memory = memory::of_run(self.draft.state(), &self.known.kept, &self.names);
         self.cursor = 0;
     }
 
@@ -143,9 +135,4 @@ fn ended_step(event: &Event) -> Option<&StepPath> {
     } else {
         None
     }
-}
-
-/// An effect as its row will be; the store gives it its time.
-fn unwritten(effect: &NewEffect) -> EffectRow {
-    EffectRow { at: Timestamp::default(), key: effect.key, permit: effect.permit, result: effect.result.clone() }
 }

@@ -31,6 +31,7 @@ mod end;
 mod facts;
 mod keep;
 mod kind;
+pub mod known;
 mod lease;
 mod overlap;
 mod permit;
@@ -46,11 +47,10 @@ pub(crate) use end::note_end;
 pub(crate) use kind::input;
 pub use lease::Lease;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
-use aetheris_core::id::{IdSource, IdempotencyKey};
+use aetheris_core::id::IdSource;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::path::StepPath;
@@ -58,15 +58,16 @@ use aetheris_core::plan::CompiledPlan;
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_expr::Context;
-use aetheris_store::{Claimed, EffectRow, KeptSignal, Scope};
+use aetheris_store::{Claimed, Scope};
 
+use known::Known;
 use overlap::Sent;
 
 use crate::draft::Draft;
 use crate::error::OpError;
 use crate::load::Loaded;
 use crate::memory;
-use crate::ops::{Deposit, Ledger};
+use crate::ops::Deposit;
 use crate::{Runtime, names};
 
 /// How a run ended.
@@ -119,13 +120,9 @@ struct Run<'r> {
     draft: Draft,
     /// Writes that failed since the worker is to stop.
     draining_writes: u32,
-    /// Effects that are recorded or drafted, by key.
-    effects: BTreeMap<IdempotencyKey, EffectRow>,
-    /// Signals that are kept for waits, as they were loaded.
-    kept: Vec<KeptSignal>,
+    /// What is known beside the state.
+    known: Known,
     lease: &'r Lease,
-    /// The ledger's rows as they were loaded, and which of them this run has committed.
-    ledger: Ledger,
     /// How often the ledger has refused in this run.
     ledger_refusals: u32,
     /// What the values that the job keeps take.
@@ -213,10 +210,8 @@ impl<'r> Run<'r> {
             answered: false,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
             draining_writes: 0,
-            effects: loaded.effects,
-            kept: loaded.kept,
+            known: Known { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger },
             lease,
-            ledger: loaded.ledger,
             ledger_refusals: 0,
             memory,
             names,

@@ -1,6 +1,5 @@
 //! What the decisions about a step read: what is recorded of its job, and nothing that changes while they are made.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,27 +15,21 @@ use aetheris_core::state::{Invocation, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_expr::{Context, ExprError, Texts};
-use aetheris_store::{EffectRow, KeptSignal};
 
+use super::known::Known;
 use crate::aside::rendered;
-use crate::ops::Ledger;
 use crate::ports::ToolCall;
 
-/// One step of a job, with all that is drafted of it. Of the ledger it has what was loaded, and what this run knows to be
-/// committed: a row of a permit that this run was given is not there until the job is read again.
+/// One step of a job, with all that is drafted of it.
 pub struct View<'a> {
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
     pub accepted_from: Option<Timestamp>,
-    /// Recorded effects, by key.
-    pub effects: &'a BTreeMap<IdempotencyKey, EffectRow>,
     /// The run's fence.
     pub fence: Fence,
     /// Random values: names of permits, and the jitter of back-offs.
     pub ids: &'a dyn IdSource,
-    /// Signals that are kept for waits, in the order in which they came.
-    pub kept: &'a [KeptSignal],
-    /// What the ledger knows of the job's permits.
-    pub ledger: &'a Ledger,
+    /// What is known beside the state.
+    pub known: &'a Known,
     /// What the values that the job keeps take.
     pub memory: usize,
     /// What templates may name.

@@ -8,8 +8,9 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::LedgerRefusal;
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
-use aetheris_store::{Committed, ErrorKind, Purpose, Refusal, Scope, StoreError, UnitOfWork};
+use aetheris_store::{Committed, Purpose, Refusal, Scope, StoreError, UnitOfWork};
 
+use super::known::Known;
 use super::{Run, Stop};
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
@@ -186,9 +187,7 @@ impl Run<'_> {
         if loaded.state.fence != self.lease.fence || loaded.row.holder.is_none() {
             return Err(Stop::Lost);
         }
-        self.effects = loaded.effects;
-        self.kept = loaded.kept;
-        self.ledger = loaded.ledger;
+        self.known = Known { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger };
         Ok(loaded.state)
     }
 }
@@ -203,10 +202,7 @@ pub(super) enum WriteFailed {
 
 /// Whether asking again cannot help.
 pub(super) fn is_permanent(error: &StoreError) -> bool {
-    match error.kind {
-        ErrorKind::Corrupt | ErrorKind::Invalid => !aetheris_fault::planted!("unwritable-for-ever"),
-        ErrorKind::Full | ErrorKind::Unavailable => false,
-    }
+    error.kind.is_permanent() && !aetheris_fault::planted!("unwritable-for-ever")
 }
 
 /// Why a call is never permitted. Of a key of which a call has succeeded after it was said not to have happened, that is

@@ -1,3 +1,4 @@
+use aetheris_check::books::differences;
 use aetheris_core::event::{
     Event, Failure, InvocationOutcome, JobFailed, JobPaused, JobRequeued, ModelRecord, NodeFinished,
     NodeRetryScheduled, NodeSkipped, NodeStarted, PauseReason, RequeueReason, SkipReason, Source, StepInDoubt,
@@ -13,8 +14,7 @@ use aetheris_core::plan::EffectClass;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Span;
 use aetheris_runtime::draft::Fact;
-use aetheris_runtime::ops::RecordedResult;
-use aetheris_server::verify::{self, Chain};
+use aetheris_server::verify::Chain;
 use aetheris_store::system::SystemIds;
 use aetheris_store::{EventRow, History, JobRow, LedgerWrite, Purpose, Scope};
 use serde_json::Value;
@@ -223,17 +223,11 @@ async fn an_answer_about_a_second_try_is_told_of_that_try() {
 /// What is found where ledger and effects are these.
 fn found(state: &JobState, history: &History) -> Vec<String> {
     let effects = history.effects.iter().map(|effect| ((effect.key, effect.permit), effect.result.hash())).collect();
-    let results: Vec<_> = history
-        .events
-        .iter()
-        .filter_map(|recorded| match &recorded.event {
-            Event::CommandCommitted(e) => {
-                Some(RecordedResult { node: e.node.clone(), result_hash: e.result_hash, seq: recorded.seq })
-            }
-            _ => None,
-        })
-        .collect();
-    verify::ledger(state, &history.ledger, &effects, &results)
+    let results = history.events.iter().filter_map(|recorded| match &recorded.event {
+        Event::CommandCommitted(e) => Some((recorded.seq, &e.node, e.result_hash)),
+        _ => None,
+    });
+    differences(state, &history.ledger, &effects, results)
 }
 
 pub(crate) async fn stored(bed: &Bed, job: &str) -> (Vec<EventRow>, History) {

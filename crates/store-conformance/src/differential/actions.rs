@@ -409,8 +409,7 @@ async fn signal_deliver(world: &mut World<'_>, state: JobState) -> Option<Writte
 fn resolve(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let node = nodes(&state, |step, _| step == StepStatus::InDoubt).pop()?;
     let free = state.status == JobStatus::Running || state.blocked.as_ref()?.node == node.as_str().into();
-    let outcomes = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved];
-    let outcome = outcomes[world.random.below(3)];
+    let outcome = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved][world.random.below(3)];
     let guard = guard_of(&state);
     free.then(|| ("resolve", world.draft(state, Purpose::Resolve, guard).resolve(&node, outcome).done()))
 }
@@ -442,12 +441,10 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let class = [EffectClass::AtMostOnce, EffectClass::Idempotent][world.random.below(2)];
     let fresh = nodes(&state, |step, _| step == StepStatus::Pending);
     let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
-    let again = |node: &String| {
-        state.steps[&node.as_str().into()].invocation.as_ref().is_some_and(Invocation::allows_next_permit)
-    };
+    let step = |node: &String| &state.steps[&node.as_str().into()];
+    let again = |node: &String| step(node).invocation.as_ref().is_some_and(Invocation::allows_next_permit);
     let called: Vec<_> = nodes(&state, |step, _| step == StepStatus::Running).into_iter().filter(again).collect();
-    let doubtful: Vec<_> =
-        open.iter().filter(|node| state.steps[&node.as_str().into()].doubt.is_none()).cloned().collect();
+    let doubtful: Vec<_> = open.iter().filter(|node| step(node).doubt.is_none()).cloned().collect();
     let (choice, place, key) = (world.random.below(17), world.random.below(60), world.random.below(6));
     let one = |of: &[String]| of.get(place % of.len().max(1)).cloned();
     let draft = |purpose| world.draft(state.clone(), purpose, Guard::Run(state.fence));

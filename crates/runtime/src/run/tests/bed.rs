@@ -1,12 +1,11 @@
 //! A job of one step, asked for its decisions.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_core::event::{Event, Failure};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdSource, IdempotencyKey, JobId};
+use aetheris_core::id::{IdSource, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -17,11 +16,11 @@ use aetheris_core::plan::{
 use aetheris_core::retry::{Jitter, RetryPolicy};
 use aetheris_core::state::{JobState, PlanRef};
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::{EffectRow, KeptSignal};
 use serde_json::json;
 
 use crate::names;
 use crate::ops::Ledger;
+use crate::run::known::Known;
 use crate::run::prepared::{Body, Next, Prepared, Said};
 use crate::run::step;
 use crate::run::view::View;
@@ -44,12 +43,10 @@ impl IdSource for Counted {
 pub(super) struct Bed {
     pub(super) accepted_from: Option<Timestamp>,
     pub(super) budget: Budget,
-    pub(super) effects: BTreeMap<IdempotencyKey, EffectRow>,
     /// The rows of permits that this run was given; a run has them once it has read its job again.
     given: Ledger,
     ids: Counted,
-    pub(super) kept: Vec<KeptSignal>,
-    pub(super) ledger: Ledger,
+    pub(super) known: Known,
     pub(super) memory: usize,
     pub(super) node: Node,
     pub(super) retry: RetryPolicy,
@@ -78,11 +75,9 @@ impl Bed {
         Self {
             accepted_from: None,
             budget: Budget::default(),
-            effects: BTreeMap::new(),
             given: Ledger::new(),
             ids: Counted::default(),
-            kept: Vec::new(),
-            ledger: Ledger::new(),
+            known: Known::default(),
             memory: 0,
             node: Node { id: "n".into(), kind, needs: Vec::new(), retry: None, timeout: None, when: None },
             retry: RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() },
@@ -105,14 +100,12 @@ impl Bed {
     }
 
     pub(super) fn ask<T>(&self, decide: impl FnOnce(&View<'_>) -> T) -> T {
-        let (plan, names) = (self.plan(), names::of(&self.state, &self.effects));
+        let (plan, names) = (self.plan(), names::of(&self.state, &self.known.effects));
         decide(&View {
             accepted_from: self.accepted_from,
-            effects: &self.effects,
             fence: self.state.fence,
             ids: &self.ids,
-            kept: &self.kept,
-            ledger: &self.ledger,
+            known: &self.known,
             memory: self.memory,
             names: &names,
             node: &self.node,
@@ -126,7 +119,7 @@ impl Bed {
 
     /// The job is read again, as a run does that takes it over: it has the rows of all permits.
     pub(super) fn reload(&mut self) {
-        self.ledger.extend(std::mem::take(&mut self.given));
+        self.known.ledger.extend(std::mem::take(&mut self.given));
     }
 
     /// The facts of a decision become the state's. Their names, and what is next.
@@ -135,6 +128,7 @@ impl Bed {
         let mut names = Vec::new();
         for fact in facts {
             names.push(fact.event.kind().as_str());
+            self.known.take(&fact);
             self.state.apply(&fact.event).unwrap();
             if let Event::ToolInvocationStarted(called) = &fact.event {
                 let row = LedgerRow {

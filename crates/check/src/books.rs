@@ -1,0 +1,83 @@
+//! Whether ledger and effects say the same as the events. The check of whole stores and `verify` of one job ask the same.
+
+use std::collections::BTreeMap;
+
+use aetheris_core::hash::Hash;
+use aetheris_core::id::IdempotencyKey;
+use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::path::StepPath;
+use aetheris_core::state::{Invocation, JobState, StepState};
+
+/// What calls brought, by permit: the hashes of it.
+pub type Effects = BTreeMap<(IdempotencyKey, u32), Hash>;
+
+/// That the result of a step's call was recorded: the place of the event, the step, and the hash of the result.
+pub type RecordedResult<'r> = (u64, &'r StepPath, Hash);
+
+/// What ledger and effects say otherwise than the events, which fold to this state.
+#[must_use]
+pub fn differences<'r>(
+    state: &JobState,
+    ledger: &[LedgerRow],
+    effects: &Effects,
+    results: impl IntoIterator<Item = RecordedResult<'r>>,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    let rows: BTreeMap<IdempotencyKey, &LedgerRow> = ledger.iter().map(|row| (row.key, row)).collect();
+    let called = state.steps.values().filter_map(|step| Some((step, step.invocation.as_ref()?)));
+    let called: BTreeMap<IdempotencyKey, (&StepState, &Invocation)> =
+        called.map(|(step, call)| (call.key, (step, call))).collect();
+    for (step, call) in called.values() {
+        match rows.get(&call.key) {
+            Some(row) => found.extend(of_call((step, call), row, state.status)),
+            None => found.push(format!("invocation {} is in the events and not in the ledger", call.key)),
+        }
+    }
+    for row in rows.values() {
+        if !called.contains_key(&row.key) {
+            found.push(format!("invocation {} is in the ledger and not in the events", row.key));
+        }
+        let effect = effects.contains_key(&(row.key, row.permit));
+        if effect != (row.status == LedgerStatus::Committed) {
+            let has = if effect { "has an effect" } else { "has no effect" };
+            found.push(format!("invocation {} is {} and {has}", row.key, row.status.as_str()));
+        }
+    }
+    let stray = effects.keys().filter(|(key, _)| !rows.contains_key(key));
+    found.extend(stray.map(|(key, _)| format!("the effect of {key} has no row in the ledger")));
+    found.extend(results.into_iter().filter_map(|recorded| other_result(state, effects, recorded)));
+    found
+}
+
+/// A recorded command whose effect is not the one that was recorded.
+fn other_result(state: &JobState, effects: &Effects, (seq, path, hash): RecordedResult<'_>) -> Option<String> {
+    let call = state.steps.get(path)?.invocation.as_ref()?;
+    let same = effects.get(&(call.key, call.permit)) == Some(&hash);
+    (!same).then(|| format!("event {seq} records another result than the effect of {} has", call.key))
+}
+
+/// What the ledger says otherwise than the events of one invocation, in a job of this status.
+fn of_call((step, call): (&StepState, &Invocation), row: &LedgerRow, job: JobStatus) -> Vec<String> {
+    let mut found = Vec::new();
+    if (row.permit, row.permit_id) != (call.permit, call.permit_id) {
+        found.push(format!("the ledger is at permit {} of {}, the events at {}", row.permit, call.key, call.permit));
+    }
+    if row.input_hash != call.input.hash() {
+        found.push(format!("the ledger has other arguments of {} than the events", call.key));
+    }
+    if row.class != call.class || row.deadline != call.deadline {
+        found.push(format!("the ledger has another class or deadline of {} than the events", call.key));
+    }
+    if !step.fits(row.status, row.disproved, job) {
+        let disproved = if row.disproved { " and disproved" } else { "" };
+        found.push(format!(
+            "the ledger has {} as {}{disproved}, the events as {:?} in a step that is {}",
+            call.key,
+            row.status.as_str(),
+            call.phase,
+            step.status.as_str()
+        ));
+    }
+    found
+}
