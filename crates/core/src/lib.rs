@@ -1,6 +1,6 @@
 //! Facts and rules of the durable execution runtime. Pure: no I/O, no clock, no randomness, no async.
 //!
-//! Reading order: [`id`], [`time`], [`json`] (what values are), [`agent`] and [`plan`] (what is to be
+//! Reading order: [`id`], [`path`], [`time`], [`json`] (what values are), [`agent`] and [`plan`] (what is to be
 //! done), [`event`] and [`chain`] (what happened, and how it is kept), [`job`] and [`step`] (the two
 //! transition tables), [`state`] (the one reducer), [`ledger`], [`disproof`] and [`lease`] (who may act),
 //! [`recovery`] (what a step may do after anything happened to it), [`schedule`] (what comes next),

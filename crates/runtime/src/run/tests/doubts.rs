@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::bed::{Bed, calls_tool, tool};
 use crate::ports::ToolOutcome;
+use crate::run::doubt;
 use crate::run::prepared::{Body, Clocks, Next, Question, Release, Role, Said};
 use crate::run::step;
 
@@ -117,6 +118,22 @@ fn a_look_that_finds_nothing_counts_once_the_call_can_no_longer_arrive() {
         let expected: &[&str] =
             if believed { &["in_doubt_resolved", "node_finished"] } else { &["job_waiting", "timer_set"] };
         assert_eq!(facts, expected, "asked at {asked_at} s, flying {flying}");
+    }
+}
+
+/// Whoever believed more without a look would judge by a row of before the question; who looked for all would ask the store in
+/// vain.
+#[test]
+fn only_a_look_that_found_nothing_is_judged_by_what_is_stored_now() {
+    let done = |answer: Value| ToolOutcome::Done(Json::new(answer));
+    let unknown = || ToolOutcome::Unknown { error: Failure::new("down", "?"), retry_after: None, timeout: false };
+    for refuses in [false, true] {
+        let mut bed = doubted(vec![ask()]);
+        let asked = Question { refuses, ..question(&mut bed) };
+        let looks = |outcome: ToolOutcome| doubt::needs_a_look(&asked, &outcome);
+        assert_eq!(looks(done(json!({ "outcome": "did_not_happen" }))), !refuses);
+        assert!(!looks(done(json!({ "outcome": "happened", "result": 4 }))));
+        assert!(!looks(done(json!("no answer"))) && !looks(unknown()));
     }
 }
 
