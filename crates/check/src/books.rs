@@ -15,16 +15,11 @@ pub type Effects = BTreeMap<(IdempotencyKey, u32), Hash>;
 /// That the result of a step's call was recorded: the place of the event, the step, and the hash of the result.
 pub type RecordedResult<'r> = (u64, &'r StepPath, Hash);
 
-/// What ledger and effects say otherwise than the events, which fold to this state.
+/// What the ledger says otherwise of calls than the events, which fold to this state.
 #[must_use]
-pub fn differences<'r>(
-    state: &JobState,
-    ledger: &[LedgerRow],
-    effects: &Effects,
-    results: impl IntoIterator<Item = RecordedResult<'r>>,
-) -> Vec<String> {
+pub fn of_calls(state: &JobState, ledger: &[LedgerRow]) -> Vec<String> {
     let mut found = Vec::new();
-    let rows: BTreeMap<IdempotencyKey, &LedgerRow> = ledger.iter().map(|row| (row.key, row)).collect();
+    let rows = by_key(ledger);
     let called = state.steps.values().filter_map(|step| Some((step, step.invocation.as_ref()?)));
     let called: BTreeMap<IdempotencyKey, (&StepState, &Invocation)> =
         called.map(|(step, call)| (call.key, (step, call))).collect();
@@ -34,10 +29,22 @@ pub fn differences<'r>(
             None => found.push(format!("invocation {} is in the events and not in the ledger", call.key)),
         }
     }
+    let strange = rows.keys().filter(|key| !called.contains_key(key));
+    found.extend(strange.map(|key| format!("invocation {key} is in the ledger and not in the events")));
+    found
+}
+
+/// What the effects say otherwise than the ledger, and than the results that the events record.
+#[must_use]
+pub fn of_effects<'r>(
+    state: &JobState,
+    ledger: &[LedgerRow],
+    effects: &Effects,
+    results: impl IntoIterator<Item = RecordedResult<'r>>,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    let rows = by_key(ledger);
     for row in rows.values() {
-        if !called.contains_key(&row.key) {
-            found.push(format!("invocation {} is in the ledger and not in the events", row.key));
-        }
         let effect = effects.contains_key(&(row.key, row.permit));
         if effect != (row.status == LedgerStatus::Committed) {
             let has = if effect { "has an effect" } else { "has no effect" };
@@ -48,6 +55,10 @@ pub fn differences<'r>(
     found.extend(stray.map(|(key, _)| format!("the effect of {key} has no row in the ledger")));
     found.extend(results.into_iter().filter_map(|recorded| other_result(state, effects, recorded)));
     found
+}
+
+fn by_key(ledger: &[LedgerRow]) -> BTreeMap<IdempotencyKey, &LedgerRow> {
+    ledger.iter().map(|row| (row.key, row)).collect()
 }
 
 /// A recorded command whose effect is not the one that was recorded.

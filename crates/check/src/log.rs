@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{DecodeError, Event, EventKind, Recorded};
+use aetheris_core::event::{DecodeError, EventKind, Recorded};
 use aetheris_core::id::EventId;
 use aetheris_core::state::JobState;
 use aetheris_store::differences;
@@ -88,18 +88,13 @@ pub(crate) fn projected(facts: &Dossier, generation: u32, events: &[Recorded], t
         let found: Vec<String> = found.iter().map(|differs| format!("its {differs}")).collect();
         format!("{}: {}", facts.row.id, found.join("; "))
     });
-    books(facts, &state, events, tally);
+    calls(facts, &state, tally);
 }
 
-/// What `verify` asks of ledger and effects holds of every job. `outcomes` counts the rows as cases; here only a violation is
-/// counted.
-fn books(facts: &Dossier, state: &JobState, events: &[Recorded], tally: &mut Tally) {
-    let effects = facts.effects.iter().map(|effect| ((effect.key, effect.permit), effect.result.hash())).collect();
-    let results = events.iter().filter_map(|recorded| match &recorded.event {
-        Event::CommandCommitted(e) => Some((recorded.seq, &e.node, e.result_hash)),
-        _ => None,
-    });
-    for difference in books::differences(state, &facts.ledger, &effects, results) {
+/// What `verify` asks of the calls in the ledger holds in every job. `outcomes` counts the rows as cases, and judges the effects
+/// by the events themselves; here only a violation is counted.
+fn calls(facts: &Dossier, state: &JobState, tally: &mut Tally) {
+    for difference in books::of_calls(state, &facts.ledger) {
         tally.case(C5, false, || format!("{}: {difference}", facts.row.id));
     }
 }

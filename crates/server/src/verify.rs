@@ -2,7 +2,7 @@
 //! Nothing is ever changed.
 
 use aetheris_api::CheckView;
-use aetheris_check::books::differences;
+use aetheris_check::books;
 use aetheris_check::chain::{Flaw, Log};
 use aetheris_core::id::JobId;
 use aetheris_runtime::ops::{Books, Refold, Unfolded};
@@ -55,18 +55,19 @@ async fn replayed(runtime: &Runtime, books: &Result<Books, String>, refold: &Ref
 }
 
 /// Whether ledger and effects say the same as the events.
-fn settled(books: &Result<Books, String>, refold: &Refold) -> CheckView {
+fn settled(read: &Result<Books, String>, refold: &Refold) -> CheckView {
     let what = "rows of ledger and effects agree with the events";
-    match (&refold.state, books) {
+    match (&refold.state, read) {
         (Err(Unfolded::Illegal { why, .. }), Ok(_)) => check("ledger", 0, "", vec![why.to_string()]),
         (Err(unreadable @ Unfolded::Unreadable { .. }), _) => {
             check("ledger", 0, "", vec![unreadable.error().to_string()])
         }
         (_, Err(why)) => check("ledger", 0, "", vec![why.clone()]),
-        (Ok(state), Ok(books)) => {
-            let rows = u64::try_from(books.ledger.len() + books.effects.len()).unwrap_or(u64::MAX);
+        (Ok(state), Ok(Books { effects, ledger, .. })) => {
+            let rows = u64::try_from(ledger.len() + effects.len()).unwrap_or(u64::MAX);
             let results = refold.results.iter().map(|found| (found.seq, &found.node, found.result_hash));
-            let found = differences(state, &books.ledger, &books.effects, results);
+            let mut found = books::of_calls(state, ledger);
+            found.extend(books::of_effects(state, ledger, effects, results));
             check("ledger", rows, what, found)
         }
     }
