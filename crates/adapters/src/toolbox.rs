@@ -33,7 +33,7 @@ pub struct FunctionCall {
     pub job: JobId,
     /// The idempotency key, the same at every try.
     pub key: IdempotencyKey,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// The tool's name in the agent's profile.
     pub tool: ToolName,

@@ -96,6 +96,8 @@ impl Graph {
                         item.1.wrong(errors, Code::UnknownTool, format!("{error}{hint}"));
                     }
                 }
+                // Names were checked before.
+                GraphError::BadId(_) => {}
                 // Circles are looked for once more, when nothing else hides them.
                 GraphError::Cycle(_) => {}
             }

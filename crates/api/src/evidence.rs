@@ -2,8 +2,7 @@
 
 use aetheris_core::event::{DoubtOutcome, Resolver, Source, StepResult};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::NodeId;
-use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, SessionId, ToolName, WorkerId};
+use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, NodeId, SessionId, ToolName, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;

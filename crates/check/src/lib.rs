@@ -5,13 +5,12 @@
 //! a proof unless the caller says that it does not apply to the run ([`Report::excuse`]).
 //!
 //! Reading order: [`invariant`] (what is checked), [`facts`] (what is read), [`survey`] (by whom), [`witness`] and [`history`]
-//! (what others saw), then one file per group, each of them pure functions over [`facts::Dossier`]. [`chain`] and [`books`] are also
+//! (what others saw), then one file per group, each of them pure functions over [`facts::Dossier`]. [`stream`] and [`calls`] are also
 //! what `verify` asks of one job.
 
 mod acknowledged;
 mod amiss;
-pub mod books;
-pub mod chain;
+pub mod calls;
 pub mod facts;
 pub mod history;
 pub mod invariant;
@@ -22,6 +21,7 @@ mod ownership;
 mod placing;
 mod replay;
 pub mod report;
+pub mod stream;
 pub mod survey;
 #[cfg(test)]
 mod tests;

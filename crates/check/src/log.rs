@@ -7,12 +7,12 @@ use aetheris_core::id::EventId;
 use aetheris_core::state::JobState;
 use aetheris_store::differences;
 
-use crate::books;
-use crate::chain::{Flaw, Log};
+use crate::calls;
 use crate::facts::Dossier;
 use crate::history::ClientHistory;
 use crate::invariant::Invariant::{B1, B2, B4, B5, B7, C5};
 use crate::report::Tally;
+use crate::stream::{Flaw, Stream};
 
 /// An event as it is understood, or why it is not.
 type Decoded = Result<Recorded, DecodeError>;
@@ -42,21 +42,21 @@ fn named_once(facts: &Dossier, history: &ClientHistory, tally: &mut Tally) {
 /// The places of the events, and what each is.
 fn chain(facts: &Dossier, decoded: &[Decoded], tally: &mut Tally) {
     let job = facts.row.id;
-    let (mut log, mut gap) = (Log::new(job), None);
+    let (mut stream, mut gap) = (Stream::new(job), None);
     for (event, decoded) in facts.events.iter().zip(decoded) {
         let (places, others): (Vec<Flaw>, Vec<Flaw>) =
-            log.take(event, decoded).into_iter().partition(|flaw| matches!(flaw, Flaw::Gap(_)));
+            stream.take(event, decoded).into_iter().partition(|flaw| matches!(flaw, Flaw::Gap(_)));
         gap = gap.or_else(|| Some((event.seq, places.into_iter().next()?)));
         tally.case(B4, others.is_empty(), || {
             let others: Vec<String> = others.iter().map(Flaw::to_string).collect();
             format!("{job} event {}: {}", event.seq, others.join("; "))
         });
     }
-    tally.case(B4, facts.row.head == log.head, || format!("{job}: the row's head is not the last event's hash"));
-    let complete = log.seq == facts.row.seq && log.seq > 0;
+    tally.case(B4, facts.row.head == stream.head, || format!("{job}: the row's head is not the last event's hash"));
+    let complete = stream.seq == facts.row.seq && stream.seq > 0;
     tally.case(B1, gap.is_none() && complete, || match gap {
         Some((seq, gap)) => format!("{job} event {seq}: {gap}"),
-        None => format!("{job}: its row has {} events, its log {}", facts.row.seq, log.seq),
+        None => format!("{job}: its row has {} events, its log {}", facts.row.seq, stream.seq),
     });
 }
 
@@ -88,13 +88,13 @@ pub(crate) fn projected(facts: &Dossier, generation: u32, events: &[Recorded], t
         let found: Vec<String> = found.iter().map(|differs| format!("its {differs}")).collect();
         format!("{}: {}", facts.row.id, found.join("; "))
     });
-    calls(facts, &state, tally);
+    called(facts, &state, tally);
 }
 
 /// What `verify` asks of the calls in the ledger holds in every job. `outcomes` counts the rows as cases, and judges the effects
 /// by the events themselves; here only a violation is counted.
-fn calls(facts: &Dossier, state: &JobState, tally: &mut Tally) {
-    for difference in books::of_calls(state, &facts.ledger) {
+fn called(facts: &Dossier, state: &JobState, tally: &mut Tally) {
+    for difference in calls::differences(state, &facts.ledger) {
         tally.case(C5, false, || format!("{}: {difference}", facts.row.id));
     }
 }

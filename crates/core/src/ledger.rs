@@ -73,7 +73,7 @@ pub struct LedgerRow {
     pub key: IdempotencyKey,
     /// How long the permit's call can arrive. None in rows of builds that did not keep it.
     pub lifetime: Option<Span>,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// The number of the current permit: 1, 2, …
     pub permit: u32,
@@ -117,7 +117,7 @@ pub struct PermitRequest {
     pub key: IdempotencyKey,
     /// How long after the write the call may still arrive.
     pub lifetime: Span,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// The number asked for.
     pub permit: u32,

@@ -7,15 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::NodeId;
 
+/// The characters that mark parts of a step: no node of a plan has one in its name.
+pub const PARTS: [char; 4] = ['[', ']', '@', '/'];
+
 /// The address of a step in its job: the node of the plan, then, where the step is a part of what the node does, the item
 /// of a map, the round of a refinement, and the turn and call of a loop.
 ///
-/// Its text is its form everywhere, in events, rows, timers and answers: `n`, `n[3]`, `n@1`, `n/2.0`,
-/// `n[3]@1/2.0`. A step that is a whole node has the node's name, as every step had before there were parts. Paths
-/// are in order of their numbers: `n[2]` comes before `n[10]`.
+/// Its text is its form in events, rows, timers and API responses: `n`, `n[3]`, `n@1`, `n/2.0`, `n[3]@1/2.0`. A step that is
+/// a whole node has the node's name, as every step had before there were parts. Paths sort by number: `n[2]` comes
+/// before `n[10]`.
 ///
-/// Every text is a path: one that ends in no well-formed part names a node. The names that a plan may have hold none of
-/// the marks of a part, so that no two steps share a text.
+/// Every text is a path: one that ends in no well-formed part names a node. A plan with a node whose name has a mark of a
+/// part does not compile ([`PARTS`]), so that no two steps share a text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StepPath {
     node: NodeId,
@@ -83,7 +86,7 @@ impl StepPath {
             }
             None => (rest, None),
         };
-        let whole = !node.is_empty() && !node.contains(['[', ']', '@', '/']);
+        let whole = !node.is_empty() && !node.contains(PARTS);
         whole.then(|| Self { node: NodeId::from(node), item, round, call })
     }
 }

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::hash::Hash;
 use crate::id::{NodeId, ToolName};
 use crate::json::Json;
+use crate::path::PARTS;
 use crate::retry::RetryPolicy;
 use crate::time::Span;
 
@@ -208,6 +209,11 @@ pub const PLAN_SCHEMA_VERSION: u32 = 1;
 /// Why a graph cannot be executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GraphError {
+    /// A node's name would be read as a step path with parts, or is none.
+    #[error(
+        "the id `{0}` cannot name a node: it is empty, or has one of `[`, `]`, `@` and `/`, which mark parts of a step"
+    )]
+    BadId(NodeId),
     /// Two nodes have one name.
     #[error("the id `{0}` is used by two nodes")]
     DuplicateId(NodeId),
@@ -262,6 +268,9 @@ impl Plan {
         let mut errors = Vec::new();
         let mut index = BTreeMap::new();
         for (position, node) in self.nodes.iter().enumerate() {
+            if node.id.as_str().is_empty() || node.id.as_str().contains(PARTS) {
+                errors.push(GraphError::BadId(node.id.clone()));
+            }
             if index.insert(node.id.clone(), position).is_some() {
                 errors.push(GraphError::DuplicateId(node.id.clone()));
             }
@@ -494,6 +503,15 @@ mod tests {
             (vec![asks(Some(5)), asks(None)], limits::SETTLE_DEFAULT),
         ] {
             assert_eq!(Tool { on_in_doubt: list.clone(), ..tool(None) }.settle(), settle, "{list:?}");
+        }
+    }
+
+    /// Its step would be read as a part of another node's.
+    #[test]
+    fn a_node_is_not_named_like_a_part_of_a_step() {
+        for id in ["", "a[0]", "a]", "a@1", "a/0.0", "/"] {
+            let errors = plan(&[(id, &[]), ("b", &[])]).compile().unwrap_err();
+            assert_eq!(errors, [GraphError::BadId(id.into())]);
         }
     }
 

@@ -19,7 +19,7 @@ pub struct WaitingView {
     pub correlation_key: Option<String>,
     /// Whether it waits for the answer to a doubt.
     pub doubt: bool,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// Why, for people.
     pub reason: Option<String>,

@@ -63,7 +63,7 @@ pub struct Program {
     pub plan: CompiledPlan,
     /// Its steps.
     pub steps: Vec<Step>,
-    /// Ids of its nodes, by place.
+    /// Paths of its steps, by place.
     pub paths: Vec<StepPath>,
     /// The plan without its budget, for a mistake that does not ask it.
     pub unbounded: CompiledPlan,

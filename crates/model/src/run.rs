@@ -13,10 +13,10 @@ use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{BootMoment, Reading, Span};
 use aetheris_runtime::ToolOutcome;
-use aetheris_runtime::run::known;
 use aetheris_runtime::run::prepared::{
     Body, Clocks, Next, Permit as FullPermit, Prepared, Question, Release, Role, Said,
 };
+use aetheris_runtime::run::rows::Rows;
 use aetheris_runtime::run::step;
 use aetheris_runtime::run::view::View;
 use aetheris_store::EffectRow;
@@ -122,7 +122,7 @@ impl<'s> Draft<'s> {
 /// A run's draft with what production's decisions read.
 pub(crate) struct Deciding<'s> {
     pub(crate) draft: Draft<'s>,
-    pub(crate) known: known::Known,
+    pub(crate) rows: Rows,
     place: usize,
     pub(crate) run: &'s Run,
 }
@@ -183,20 +183,20 @@ pub fn after_asking(
 impl<'s> Deciding<'s> {
     fn new(search: &'s Search, program: &'s Program, run: &'s Run) -> Self {
         let draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
-        let mut known = known::Known::default();
+        let mut rows = Rows::default();
         for (place, node) in (0u8..).zip(&program.paths).map(|(place, _)| (usize::from(place), place)) {
             let key = key_of(run.job, node);
             if let Some(row) = run.view.ledger[place] {
                 let class = program.steps[place].class().unwrap_or(EffectClass::Pure);
-                known.ledger.insert(key, row.full(run.job, class));
+                rows.ledger.insert(key, row.full(run.job, class));
             }
             if let Some(permit) = run.view.effects[place].checked_ilog2() {
-                known.effects.insert(key, EffectRow { at: NOW, key, permit, result: Json::null() });
+                rows.effects.insert(key, EffectRow { at: NOW, key, permit, result: Json::null() });
             }
         }
         let unused = search.config.has(Mutation::SignalNotUsed);
-        known.kept = run.view.kept.iter().filter(|_| !unused).copied().map(Signal::kept).collect();
-        Self { draft, known, place: 0, run }
+        rows.kept = run.view.kept.iter().filter(|_| !unused).copied().map(Signal::kept).collect();
+        Self { draft, rows, place: 0, run }
     }
 
     pub(crate) fn step(&self, node: u8) -> Option<&StepState> {
@@ -306,7 +306,7 @@ impl<'s> Deciding<'s> {
             accepted_from: None,
             fence: fence(self.run.epoch),
             ids: &Name(permit.id()),
-            known: &self.known,
+            rows: &self.rows,
             memory: 0,
             names: &program.names,
             node: &plan.plan().nodes[usize::from(node)],

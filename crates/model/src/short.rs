@@ -19,7 +19,7 @@ use crate::state::{Change, Entry, Inbox, permit_of};
 impl Deciding<'_> {
     /// A fact of production's in its short form, with all that is written because of it.
     pub(crate) fn take(&mut self, fact: FullFact) -> Result<(), Stop> {
-        self.known.take(&fact);
+        self.rows.note(&fact);
         let FullFact { effect, event, inbox, ledger } = fact;
         self.see(&event);
         let short = self.short(&event).ok_or(Stop::Corrupt)?;

@@ -4,6 +4,7 @@ WITH ledger_rows AS (
     SELECT l.*, j.status AS job_status,
            (SELECT p.permit || ' ' || p.permit_id FROM permits p WHERE p.job = l.job AND p.key = l.key
             ORDER BY p.seq DESC LIMIT 1) IS (l.permit || ' ' || l.permit_id) AS is_current,
+           (SELECT p.node || ' ' || p.tool FROM permits p WHERE p.job = l.job AND p.key = l.key ORDER BY p.seq DESC LIMIT 1) AS called,
            (SELECT p.lifetime_us FROM permits p WHERE p.job = l.job AND p.key = l.key ORDER BY p.seq DESC LIMIT 1) AS given_for,
            (SELECT p.at FROM permits p WHERE p.job = l.job AND p.key = l.key ORDER BY p.seq DESC LIMIT 1) AS given_at,
            (SELECT s.outcome FROM said s WHERE s.job = l.job AND s.key = l.key AND s.kind = 'tool_invocation_finished'
@@ -26,6 +27,7 @@ WITH ledger_rows AS (
 )
 SELECT job || ' ' || node AS place,
        CASE WHEN NOT is_current THEN 'the ledger is at permit ' || permit || ', its events are not'
+            WHEN node || ' ' || tool <> called THEN 'the ledger has it at another node or of another tool than its events'
             WHEN deadline <> given_at + given_for THEN 'its permit''s deadline is not what its events say'
             WHEN lifetime <> given_for THEN 'its permit''s lifetime is not what its events say'
             WHEN status = 'started' AND job_status NOT IN ('pending', 'running', 'paused') THEN 'nothing is known of its call, and the job has gone on'

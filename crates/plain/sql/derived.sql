@@ -10,7 +10,7 @@ CREATE INDEX signals_job ON signals (job, key);
 
 CREATE TABLE permits AS
 SELECT job, seq, at, fence, payload ->> 'node' AS node, bits(payload ->> 'key') AS key, payload ->> 'permit' AS permit,
-       bits(payload ->> 'permit_id') AS permit_id, payload ->> 'effect' AS effect, payload ->> 'lifetime_us' AS lifetime_us
+       bits(payload ->> 'permit_id') AS permit_id, payload ->> 'effect' AS effect, payload ->> 'tool' AS tool, payload ->> 'lifetime_us' AS lifetime_us
 FROM events WHERE kind = 'tool_invocation_started';
 CREATE INDEX permits_key ON permits (job, key, permit);
 CREATE INDEX permits_node ON permits (job, node, seq);

@@ -12,7 +12,7 @@ ORDER BY e.job, e.seq;
 
 INSERT INTO ledger
 SELECT lower(hex(l.key)), lower(hex(j.id)), l.node, l.permit, lower(hex(l.permit_id)), s.name, l.disproved, l.deadline,
-       l.lifetime
+       l.lifetime, l.tool
 FROM store.ledger l JOIN store.jobs j ON j.num = l.job LEFT JOIN store.ledger_statuses s ON s.code = l.status;
 
 INSERT INTO effects

@@ -5,7 +5,7 @@ CREATE TABLE jobs (job TEXT, seq INTEGER, fence INTEGER, epoch INTEGER, status T
 CREATE TABLE events (job TEXT, seq INTEGER, kind TEXT, code INTEGER, schema_version INTEGER, generation INTEGER,
                      epoch INTEGER, fence INTEGER, at INTEGER, id TEXT, payload_hash TEXT, hash TEXT, payload TEXT);
 CREATE TABLE ledger (key TEXT, job TEXT, node TEXT, permit INTEGER, permit_id TEXT, status TEXT, disproved INTEGER,
-                     deadline INTEGER, lifetime INTEGER);
+                     deadline INTEGER, lifetime INTEGER, tool TEXT);
 CREATE TABLE effects (job TEXT, key TEXT, permit INTEGER, at INTEGER, result TEXT);
 -- What was said of a call that its permission no longer stood for.
 CREATE TABLE evidence (job TEXT, key TEXT, permit INTEGER, conflict INTEGER, outcome TEXT);

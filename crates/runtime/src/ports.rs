@@ -27,7 +27,7 @@ pub struct ToolCall {
     pub job: JobId,
     /// The idempotency key, the same at every try.
     pub key: IdempotencyKey,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// The permit that the call leaves under, of ledger tools: a tool that can compare refuses what it has refused.
     pub permit: Option<PermitNumber>,

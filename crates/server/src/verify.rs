@@ -2,8 +2,8 @@
 //! Nothing is ever changed.
 
 use aetheris_api::CheckView;
-use aetheris_check::books;
-use aetheris_check::chain::{Flaw, Log};
+use aetheris_check::calls;
+use aetheris_check::stream::{Flaw, Stream};
 use aetheris_core::id::JobId;
 use aetheris_runtime::ops::{Books, Refold, Unfolded};
 use aetheris_runtime::{OpError, Runtime};
@@ -66,8 +66,8 @@ fn settled(read: &Result<Books, String>, refold: &Refold) -> CheckView {
         (Ok(state), Ok(Books { effects, ledger, .. })) => {
             let rows = u64::try_from(ledger.len() + effects.len()).unwrap_or(u64::MAX);
             let results = refold.results.iter().map(|found| (found.seq, &found.node, found.result_hash));
-            let mut found = books::of_calls(state, ledger);
-            found.extend(books::of_effects(state, ledger, effects, results));
+            let mut found = calls::differences(state, ledger);
+            found.extend(calls::of_effects(state, ledger, effects, results));
             check("ledger", rows, what, found)
         }
     }
@@ -101,7 +101,7 @@ fn check(name: &str, count: u64, what: &str, found: Vec<String>) -> CheckView {
 pub struct Chain {
     broken: Vec<String>,
     gaps: Vec<String>,
-    log: Log,
+    stream: Stream,
     payloads: Vec<String>,
     unreadable: Vec<String>,
 }
@@ -111,12 +111,12 @@ impl Chain {
     #[must_use]
     pub const fn new(job: JobId) -> Self {
         let none = Vec::new;
-        Self { broken: none(), gaps: none(), log: Log::new(job), payloads: none(), unreadable: none() }
+        Self { broken: none(), gaps: none(), stream: Stream::new(job), payloads: none(), unreadable: none() }
     }
 
     /// Takes in the next stored event.
     pub fn push(&mut self, row: &EventRow) {
-        for flaw in self.log.take(row, &row.decode()) {
+        for flaw in self.stream.take(row, &row.decode()) {
             let found = match flaw {
                 Flaw::Gap(_) => &mut self.gaps,
                 Flaw::Payload => &mut self.payloads,
@@ -131,21 +131,21 @@ impl Chain {
     #[must_use]
     pub fn checks(self, row: &JobRow) -> Vec<CheckView> {
         let mut head = Vec::new();
-        if self.log.seq != row.seq {
+        if self.stream.seq != row.seq {
             head.push(format!(
                 "the row says that event {} is the last one, the stream ends at {}",
-                row.seq, self.log.seq
+                row.seq, self.stream.seq
             ));
         }
-        if self.log.head != row.head {
+        if self.stream.head != row.head {
             head.push("the row's head is not the hash of the last event".to_owned());
         }
         vec![
-            check("sequence", self.log.count, "events without gap or repetition", self.gaps),
-            check("payloads", self.log.count, "payloads are what their hashes say", self.payloads),
-            check("chain", self.log.count, "events, each chained to the one before", self.broken),
-            check("head", self.log.seq, "is the last event, by the row and by the stream", head),
-            check("readable", self.log.count, "events can be read", self.unreadable),
+            check("sequence", self.stream.count, "events without gap or repetition", self.gaps),
+            check("payloads", self.stream.count, "payloads are what their hashes say", self.payloads),
+            check("chain", self.stream.count, "events, each chained to the one before", self.broken),
+            check("head", self.stream.seq, "is the last event, by the row and by the stream", head),
+            check("readable", self.stream.count, "events can be read", self.unreadable),
         ]
     }
 }

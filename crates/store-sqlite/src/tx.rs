@@ -119,12 +119,6 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.mark_wanted = true;
     }
 
-    /// How far the database has come with this transaction: the number of its last event, and of transactions that had
-    /// none. None where this one has none either: it is then one of those that are counted at the end.
-    pub(crate) fn reached(&self) -> Option<u64> {
-        self.changes.last_event.map(|num| self.writes.saturating_add(num).unsigned_abs())
-    }
-
     /// Runs a statement that must change exactly one row: the last wall behind the checks.
     pub(crate) fn exactly_one(&mut self, query: Query, params: impl rusqlite::Params) -> Result<(), Error> {
         let changed = self.sql.run(query, params)?;
@@ -203,8 +197,9 @@ impl<'t, 'c> Tx<'t, 'c> {
         self.unclaimed.retain(|unclaimed| *unclaimed != num);
     }
 
-    /// Lists the jobs that nobody has claimed and writes what has changed of the store's own row. COMMIT comes next.
-    pub(crate) fn finish(mut self) -> Result<Changes, Error> {
+    /// Lists the jobs that nobody has claimed and writes what has changed of the store's own row. COMMIT comes next. With
+    /// `noted`, it says how far the database has come.
+    pub(crate) fn finish(mut self, noted: bool) -> Result<Changes, Error> {
         for num in std::mem::take(&mut self.unclaimed) {
             self.run(Query::JobEnlist, [num])?;
         }
@@ -223,7 +218,20 @@ impl<'t, 'c> Tx<'t, 'c> {
                 }
             }
         }
+        if noted && self.changes.rows > 0 {
+            self.changes.reached = self.reached()?;
+        }
         Ok(self.changes)
+    }
+
+    /// How far the database has come: the number of its last event, and of transactions that had none.
+    fn reached(&mut self) -> Result<Option<u64>, Error> {
+        if let Some(num) = self.changes.last_event {
+            // One with events leaves the other number as it was.
+            return Ok(Some(self.writes.saturating_add(num).unsigned_abs()));
+        }
+        let reached = |row: &Row<'_>| Ok::<i64, Error>(row.get(0)?);
+        Ok(self.sql.first(Query::MetaWrites, [], reached)?.map(i64::unsigned_abs))
     }
 
     /// Writes the store's own row, unless a count would be none after it: whether it did.

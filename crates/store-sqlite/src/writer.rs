@@ -27,8 +27,7 @@ use crate::seen::Seen;
 use crate::stats::Stats;
 use crate::tx::{Changes, Tx};
 use crate::vitals::{Part, Vitals};
-use crate::wal;
-use crate::wal::Pace;
+use crate::wal::{self, Pace};
 
 /// How long the thread looks for the next request before it sleeps: at one request in flight the next one
 /// comes within it, and waking a thread costs as much as the transaction's own work.
@@ -205,7 +204,11 @@ impl<'c> Writer<'c> {
         while let Some(request) = next.take() {
             taken += 1;
             match request {
-                Request::Claim(claim) => self.pending.push(claim),
+                Request::Claim(claim) => {
+                    self.pending.push(claim);
+                    // A new one finds at once what others have written.
+                    self.others_at = None;
+                }
                 other => requests.push(other),
             }
             if taken < limits::WRITER_BATCH_MAX {
@@ -341,21 +344,8 @@ impl<'c> Writer<'c> {
         };
         let wanted = wanted && !self.pending.is_empty();
         let served = if wanted { Some(claim::serve(&mut tx, &self.pending, sent_at)?) } else { None };
-        let reached = tx.reached();
-        let mut changes = tx.finish()?;
-        if changes.rows > 0 && self.parts.seen.is_some() {
-            changes.reached = match reached {
-                Some(reached) => Some(reached),
-                None => self.reached()?,
-            };
-        }
+        let changes = tx.finish(self.parts.seen.is_some())?;
         Ok(Outcome { answers, changes, served })
-    }
-
-    /// How far the database has come, by its rows.
-    fn reached(&mut self) -> Result<Option<u64>, Error> {
-        let reached = |row: &rusqlite::Row<'_>| Ok::<i64, Error>(row.get(0)?);
-        Ok(self.sql.first(Query::MetaWrites, [], reached)?.map(i64::unsigned_abs))
     }
 
     /// Whether anything of it is there, after COMMIT has answered with an error.

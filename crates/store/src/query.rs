@@ -178,7 +178,7 @@ pub struct Evidence {
     pub conflict: bool,
     /// The invocation.
     pub key: IdempotencyKey,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// What came: `{"outcome": …, "result": …}`.
     pub outcome: Json,

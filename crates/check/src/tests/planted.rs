@@ -202,6 +202,10 @@ fn a_second_body_of_an_at_most_once_call_under_another_permit() {
 fn outcomes() {
     in_facts(C5, |f| f.ledger.clear());
     in_facts(C5, |f| f.ledger[0].permit = 2);
+    in_facts(C5, |f| f.ledger[0].node = "mail".into());
+    in_facts(C5, |f| f.ledger[0].tool = "mail".into());
+    in_facts(C5, |f| f.ledger[0].class = aetheris_core::plan::EffectClass::Idempotent);
+    in_facts(C5, |f| f.ledger[0].input_hash = aetheris_core::hash::Hash::ZERO);
     in_facts(C5, |f| f.ledger[0].deadline = at(1_019));
     in_facts(C5, |f| f.ledger[0].lifetime = Some(Span::from_micros(999)));
     in_facts(C7, |f| f.effects.push(f.effects[0].clone()));

@@ -24,7 +24,7 @@ macro_rules! pages {
 
 pages!(AgentList, InDoubtList, JobList, StepPage, WaitList);
 
-/// A list of the server's, as far as it was read.
+/// A list on the server, read page by page.
 #[derive(Debug)]
 pub struct Pages<'c> {
     client: &'c Client,

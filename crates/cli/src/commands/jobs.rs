@@ -121,7 +121,8 @@ pub(super) async fn plan(client: &Client, job: &str) -> Vec<TraceStep> {
     }
 }
 
-/// What the steps of a job were given and gave, beginnings or whole; nothing where the server cannot say.
+/// What the steps of a job were given and gave, beginnings or whole; nothing where the server cannot say. Some of them are no
+/// answer: what fails once the list has begun is an error.
 pub(super) async fn values(client: &Client, job: &str, full: bool) -> Result<Values, Error> {
     let bytes = if full { limits::PAYLOAD_BYTES_MAX } else { limits::VALUE_SHOWN_BYTES }.to_string();
     let render = full.to_string();
@@ -132,10 +133,11 @@ pub(super) async fn values(client: &Client, job: &str, full: bool) -> Result<Val
             Ok(Some(page)) => page.body,
             Ok(None) => return Ok(values),
             Err(Error::Problem(problem)) if problem.status != 404 => return Err(Error::Problem(problem)),
-            Err(error) => {
+            Err(error) if pages.cursor().is_none() => {
                 tracing::debug!(%error, "no values of steps");
                 return Ok(values);
             }
+            Err(error) => return Err(error),
         };
         values.steps.extend(page.steps.into_iter().map(|step| (step.node_id.clone(), step)));
     }

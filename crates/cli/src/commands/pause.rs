@@ -65,10 +65,9 @@ async fn all_restored(client: &Client, agent: Option<&str>, context: &Context) -
                 Err(error) => return Err(error),
             }
         }
-        if pages.cursor().is_none() {
-            break;
+        if pages.cursor().is_some() {
+            context.out.note(&format!("{resumed} resumed; going on"));
         }
-        context.out.note(&format!("{resumed} resumed; going on"));
     }
     if let Some(agent) = agent.filter(|_| resumed + by_operators == 0 && refused.is_empty()) {
         // Nothing is held of one that does not exist, and whoever has mistyped its name waits for nothing. One that was

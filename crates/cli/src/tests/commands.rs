@@ -699,6 +699,25 @@ async fn a_list_that_names_the_same_page_again_ends_with_an_error() {
     }
 }
 
+/// Some of a job's values, as if they were all of them.
+#[tokio::test]
+async fn a_list_of_values_that_breaks_off_is_an_error_and_not_a_shorter_list() {
+    for again in [true, false] {
+        let page = move |query: axum::extract::RawQuery| async move {
+            if query.0.unwrap().contains("cursor=") && !again {
+                return "no page".to_owned();
+            }
+            let output = json!({ "bytes": 4, "from": "recorded", "value": "v0" });
+            let step = json!({ "input": null, "node_id": "query_order", "output": output, "status": "completed" });
+            json!({ "steps": [step], "next_cursor": "again" }).to_string()
+        };
+        let router = job_route(job("running")).route("/api/jobs/{id}/steps", get(page));
+        let ran = run(&serve(router).await, &["show", JOB]).await;
+        assert_eq!(ran.exit(), Exit::Unreachable, "{again}: {}", ran.stdout);
+        assert_eq!(ran.error().contains("`next_cursor`"), again, "{}", ran.error());
+    }
+}
+
 /// A disk that is full.
 struct Full;
 

@@ -43,12 +43,6 @@ macro_rules! events {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// Whether it ends its job.
-            #[must_use]
-            pub const fn ends_job(self) -> bool {
-                matches!(self, Self::JobCompleted | Self::JobFailed | Self::JobCancelled)
-            }
-
             /// The version of its payload's schema that this build writes; it reads this one and all before it.
             #[must_use]
             pub const fn schema_version(self) -> u16 {
@@ -206,6 +200,38 @@ pub struct Recorded {
     pub hash: Hash,
     /// What it says.
     pub event: Event,
+}
+
+impl EventKind {
+    /// Whether it ends its job.
+    #[must_use]
+    pub const fn ends_job(self) -> bool {
+        match self {
+            Self::JobCompleted | Self::JobFailed | Self::JobCancelled => true,
+            Self::JobCreated
+            | Self::PlanGenerated
+            | Self::JobClaimed
+            | Self::JobRequeued
+            | Self::JobWaiting
+            | Self::WaitCompleted
+            | Self::JobCancelRequested
+            | Self::NodeStarted
+            | Self::NodeFinished
+            | Self::NodeRetryScheduled
+            | Self::NodeSkipped
+            | Self::ToolInvocationStarted
+            | Self::ToolInvocationFinished
+            | Self::CommandCommitted
+            | Self::TimerSet
+            | Self::TimerFired
+            | Self::StepInDoubt
+            | Self::InDoubtResolved
+            | Self::JobPaused
+            | Self::JobResumed
+            | Self::SignalRefused
+            | Self::JobPauseRequested => false,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn is_false(value: &bool) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeStarted {
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// 1, 2, …
     #[serde(rename = "try")]
@@ -137,7 +137,7 @@ pub struct NodeFinished {
     /// The model call behind it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub model: Option<ModelRecord>,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// A plain step's output. A ledger step's is its effect, a wait's is its signal's payload.
     #[serde(default, skip_serializing_if = "is_none", deserialize_with = "Json::present")]
@@ -161,7 +161,7 @@ pub struct NodeRetryScheduled {
     /// What a model used for an answer that could not be taken. Absent in events of earlier builds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub model: Option<ModelRecord>,
-    /// The node.
+    /// The step.
     pub node: StepPath,
 }
 
@@ -179,7 +179,7 @@ pub enum SkipReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeSkipped {
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// Why.
     pub reason: SkipReason,
@@ -198,7 +198,7 @@ pub struct ToolInvocationStarted {
     pub key: IdempotencyKey,
     /// How long the call can still arrive.
     pub lifetime_us: u64,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// The permit's number.
     pub permit: u32,
@@ -248,7 +248,7 @@ pub struct ToolInvocationFinished {
     /// What the other side or the connection said.
     #[serde(default, skip_serializing_if = "is_none")]
     pub error: Option<Failure>,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// What became of it.
     pub outcome: InvocationOutcome,
@@ -263,7 +263,7 @@ pub struct ToolInvocationFinished {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandCommitted {
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// Hash of the effect's canonical result.
     pub result_hash: Hash,
@@ -299,7 +299,7 @@ pub struct TimerFired {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepInDoubt {
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// The permit whose outcome is unknown.
     pub permit: u32,
@@ -385,7 +385,7 @@ pub struct InDoubtResolved {
     /// Why "did not happen" could be believed. Absent in other answers and in events of builds that knew only one.
     #[serde(default, skip_serializing_if = "is_none")]
     pub grounds: Option<Grounds>,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// The operator's words.
     #[serde(default, skip_serializing_if = "is_none")]

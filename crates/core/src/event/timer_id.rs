@@ -35,7 +35,7 @@ impl std::str::FromStr for TimerId {
             None if text == "deadline" => Ok(Self::Deadline),
             Some(("doubt", node)) => Ok(Self::Doubt(StepPath::from(node))),
             Some(("wait", node)) => Ok(Self::Wait(StepPath::from(node))),
-            None | Some(_) => Err(format!("`{text}` is not a timer: expected deadline, doubt:NODE or wait:NODE")),
+            None | Some(_) => Err(format!("`{text}` is not a timer: expected deadline, doubt:PATH or wait:PATH")),
         }
     }
 }

@@ -269,7 +269,7 @@ pub struct Blocked {
     pub correlation_key: Option<String>,
     /// Whether it waits for the answer to a doubt.
     pub doubt: bool,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// Why, for people.
     pub reason: Option<String>,
@@ -299,7 +299,7 @@ pub enum WaitPhase {
 /// A wait of this job, by its rendered correlation key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitRecord {
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// What became of it.
     pub phase: WaitPhase,

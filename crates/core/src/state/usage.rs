@@ -1,19 +1,19 @@
 //! The tool calls that a job has used up: asked by budgets and told by the API, by one definition.
 
-use super::JobState;
-use crate::plan::{CompiledPlan, Node};
+use super::{JobState, StepState};
+use crate::path::StepPath;
+use crate::plan::CompiledPlan;
 
 impl JobState {
     /// Tool calls so far: permits of ledger steps under which a call may have left, and tries of pure ones. A step whose
     /// budget is used up ends without beginning a try, so every try counts.
     #[must_use]
     pub fn tool_calls(&self, plan: &CompiledPlan) -> u32 {
-        let calls = |node: &Node| {
-            let step = self.step_of(&node.id)?;
-            plan.tool_of(node)?;
+        let calls = |(path, step): (&StepPath, &StepState)| {
+            plan.tool_of(plan.node(path.node())?)?;
             Some(step.invocation.as_ref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
         };
-        plan.ordered().filter_map(calls).fold(0, u32::saturating_add)
+        self.steps.iter().filter_map(calls).fold(0, u32::saturating_add)
     }
 }
 
@@ -30,7 +30,7 @@ mod tests {
     use crate::event::Failure;
     use crate::id::{IdempotencyKey, JobId, PermitId};
     use crate::json::Json;
-    use crate::plan::{Budget, EffectClass, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
+    use crate::plan::{Budget, EffectClass, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
     use crate::retry::RetryPolicy;
     use crate::state::{Invocation, InvocationPhase, StepState};
     use crate::time::{Span, Timestamp};
@@ -96,5 +96,10 @@ mod tests {
         let error = Some(Failure::new("budget_exceeded", "the account has no calls left"));
         state.steps.insert("look".into(), StepState { error, tries: 3, ..StepState::default() });
         assert_eq!(state.tool_calls(&plan), 3 + 5);
+        // Parts of what a node does count as well; what is of no node does not.
+        for (path, invocation) in [("new[0]", called(1, 0)), ("new[1]", called(2, 0)), ("gone", called(9, 0))] {
+            state.steps.insert(path.into(), StepState { invocation, ..StepState::default() });
+        }
+        assert_eq!(state.tool_calls(&plan), 3 + 5 + 3);
     }
 }

@@ -154,6 +154,7 @@ proptest! {
                 for error in errors {
                     let of = |id: &NodeId| plan.nodes.iter().filter(|node| node.id == *id).collect::<Vec<_>>();
                     match error {
+                        GraphError::BadId(id) => prop_assert!(false, "{} is a name", id),
                         GraphError::DuplicateId(id) => prop_assert!(of(&id).len() > 1),
                         GraphError::UnknownNeed { node, need } => {
                             prop_assert!(of(&need).is_empty() && of(&node).iter().any(|node| node.needs.contains(&need)));

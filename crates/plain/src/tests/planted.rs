@@ -113,6 +113,8 @@ async fn outcomes() {
     in_rows(C5, "UPDATE ledger SET deadline = deadline - 1").await;
     in_rows(C5, "UPDATE ledger SET lifetime = 999").await;
     in_rows(C5, "UPDATE ledger SET permit = 2").await;
+    in_rows(C5, "UPDATE ledger SET node = 'ask'").await;
+    in_rows(C5, "UPDATE ledger SET tool = 'ask'").await;
     in_rows(C5, "UPDATE ledger SET permit_id = zeroblob(16)").await;
     in_rows(C5, "UPDATE ledger SET status = 5, disproved = 1").await;
     in_story(C5, |s| {
@@ -255,7 +257,7 @@ async fn a_success_after_a_disproof_is_not_owed() {
 #[test]
 fn a_doubt_that_is_not_listed() {
     let evidence = crate::Evidence::new().unwrap();
-    let doubt = "INSERT INTO ledger VALUES ('aa', 'bb', 'pay', 1, 'cc', 'in_doubt', 0, 9, 9)";
+    let doubt = "INSERT INTO ledger VALUES ('aa', 'bb', 'pay', 1, 'cc', 'in_doubt', 0, 9, 9, 'pay')";
     evidence.tables().execute_batch(doubt).unwrap();
     let history = aetheris_check::ClientHistory { quiet: true, ..Default::default() };
     evidence.load(&[], &history, &[]).unwrap();

@@ -31,7 +31,7 @@ pub struct Deposit {
     pub job: JobId,
     /// The invocation.
     pub key: IdempotencyKey,
-    /// The node.
+    /// The step.
     pub node: StepPath,
     /// What is known: a result, or that the permit was refused or never used.
     pub outcome: DepositOutcome,

@@ -123,7 +123,7 @@ fn reconcile(view: &View<'_>, whom: &Reconcile, invocation: &Invocation, doubt: 
 
 fn question(view: &View<'_>, whom: &Reconcile, invocation: &Invocation) -> Result<Body, Failure> {
     // A permit that this run does not find in what it has loaded is its own.
-    let row = view.known.ledger.get(&invocation.key).filter(|row| row.permit_id == invocation.permit_id);
+    let row = view.rows.ledger.get(&invocation.key).filter(|row| row.permit_id == invocation.permit_id);
     let generation = row.map_or(view.fence.generation, |row| row.fence.generation);
     let permit = PermitNumber { generation, number: invocation.permit };
     let input = serde_json::json!({
@@ -181,7 +181,7 @@ fn looked(view: &View<'_>, whom: &Reconcile, clocks: Clocks, (invocation, doubt)
     let Clocks { asked, answered, flying } = clocks;
     let settled = if aetheris_fault::planted!("settle-not-waited") { Span::ZERO } else { whom.settle() };
     let (lifetime, permit_id) = (invocation.lifetime, invocation.permit_id);
-    let Some(row) = view.known.ledger.get(&invocation.key).filter(|row| row.permit_id == permit_id) else {
+    let Some(row) = view.rows.ledger.get(&invocation.key).filter(|row| row.permit_id == permit_id) else {
         return Prepared::default();
     };
     let open = disproof::left(row, lifetime, settled, asked) > Span::ZERO;

@@ -91,7 +91,7 @@ impl<'r> Run<'r> {
             accepted_from: self.accepted_from,
             fence: self.lease.fence,
             ids: self.ids(),
-            known: &self.known,
+            rows: &self.rows,
             memory: self.memory,
             names: &self.names,
             node,

@@ -79,7 +79,7 @@ impl Run<'_> {
     /// The end that was asked for: calls whose outcome is unknown stay in the in-doubt list.
     pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<Option<RunEnd>, Stop> {
         aetheris_fault::crash_point!("run.end.asked");
-        if self.rt.end_for(Some(cause), &self.known.ledger, &mut self.draft)? {
+        if self.rt.end_for(Some(cause), &self.rows.ledger, &mut self.draft)? {
             self.finish().await
         } else {
             self.hold_still().await

@@ -58,7 +58,7 @@ pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed)
     let TryFailed { error, model, took_us, .. } = failed;
     let node = view.path.clone();
     let event = NodeFinished { error: Some(error), model, node, output: None, result, took_us };
-    let given_up = view.invocation().and_then(|call| unanswered(&view.known.ledger, call));
+    let given_up = view.invocation().and_then(|call| unanswered(&view.rows.ledger, call));
     Prepared::of([match given_up {
         Some(settle) => Fact::with_ledger(event, LedgerWrite::Settle(settle)),
         None => Fact::of(event),
@@ -88,7 +88,7 @@ pub(super) fn in_doubt(view: &View<'_>, invocation: &Invocation, policy: u32, re
 
 /// A fact that says that a call's outcome is unknown, in the ledger as well unless that knows.
 pub(super) fn unknown(view: &View<'_>, invocation: &Invocation, event: impl Into<Event>) -> Fact {
-    match known_outcome(&view.known.ledger, invocation) {
+    match known_outcome(&view.rows.ledger, invocation) {
         Known::Doubt => Fact::of(event),
         Known::Nothing | Known::Outcome => Fact::with_ledger(event, settle(invocation, LedgerTrigger::Doubt)),
     }

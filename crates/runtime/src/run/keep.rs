@@ -24,14 +24,14 @@ impl Run<'_> {
                 self.answered = true;
                 self.owed.push(deposit);
             }
-            self.known.take(&fact);
+            self.rows.note(&fact);
             if let Event::ToolInvocationStarted(called) = &fact.event {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
             let ended = ended_step(&fact.event).cloned();
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
             if let Some(path) = ended.filter(StepPath::is_whole)
-                && let Some(output) = names::known(self.draft.state(), &self.known.effects, &path)
+                && let Some(output) = names::known(self.draft.state(), &self.rows.effects, &path)
             {
                 self.name_output(path.node(), output);
             }
@@ -70,10 +70,10 @@ impl Run<'_> {
     /// is about to write, which the store cannot know.
     pub(super) fn refresh_names(&mut self) {
         for effect in self.draft.effects() {
-            self.known.record(effect);
+            self.rows.record(effect);
         }
-        self.names = names::of(self.draft.state(), &self.known.effects);
-        self.memory = memory::of_run(self.draft.state(), &self.known.kept, &self.names);
+        self.names = names::of(self.draft.state(), &self.rows.effects);
+        self.memory = memory::of_run(self.draft.state(), &self.rows.kept, &self.names);
         self.cursor = 0;
     }
 

@@ -8,7 +8,7 @@
 //! **Decisions are values.** What is next of a step, and what the end of a body means, are pure functions over a
 //! [`view::View`] of what is recorded: [`step`], a file for each of [`kind`], [`permit`] and [`doubt`], with [`facts`] and
 //! [`budget`] below them. They return facts and what is next ([`prepared`]). The driver alone holds the draft and the lease
-//! ([`drive`]): it drafts the facts and keeps what follows from them ([`keep`], [`known`]), writes them as early as a body needs
+//! ([`drive`]): it drafts the facts and keeps what follows from them ([`keep`], [`rows`]), writes them as early as a body needs
 //! ([`start`]), has the body performed ([`body`]) and asks what its end means.
 //!
 //! **Commits.** Facts gather in a [`Draft`] and are written before anything leaves the process and before the run
@@ -31,11 +31,11 @@ mod end;
 mod facts;
 mod keep;
 mod kind;
-pub mod known;
 mod lease;
 mod overlap;
 mod permit;
 pub mod prepared;
+pub mod rows;
 mod start;
 pub mod step;
 #[cfg(test)]
@@ -60,8 +60,8 @@ use aetheris_core::time::Timestamp;
 use aetheris_expr::Context;
 use aetheris_store::{Claimed, Scope};
 
-use known::Known;
 use overlap::Sent;
+use rows::Rows;
 
 use crate::draft::Draft;
 use crate::error::OpError;
@@ -121,7 +121,7 @@ struct Run<'r> {
     /// Writes that failed since the worker is to stop.
     draining_writes: u32,
     /// What is known beside the state.
-    known: Known,
+    rows: Rows,
     lease: &'r Lease,
     /// How often the ledger has refused in this run.
     ledger_refusals: u32,
@@ -210,7 +210,7 @@ impl<'r> Run<'r> {
             answered: false,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
             draining_writes: 0,
-            known: Known { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger },
+            rows: Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger },
             lease,
             ledger_refusals: 0,
             memory,

@@ -141,7 +141,7 @@ fn command_committed(view: &View<'_>, result: &Json) -> [Fact; 2] {
 /// The history contradicts itself.
 pub(super) fn catch_up(view: &View<'_>) -> Result<Prepared, Failure> {
     let key = view.key();
-    let effect = view.known.effects.get(&key);
+    let effect = view.rows.effects.get(&key);
     let effect = effect.ok_or_else(|| view.corrupt("its ledger is committed and its effect is missing"))?;
     let step = view.step().ok_or_else(|| view.corrupt("it has an effect and never started"))?;
     let invocation = step.invocation.as_ref().ok_or_else(|| view.corrupt("it has an effect and was never called"))?;
@@ -156,7 +156,7 @@ pub(super) fn catch_up(view: &View<'_>) -> Result<Prepared, Failure> {
     }
     let finished = facts::call_ended(view, invocation.permit, InvocationOutcome::Committed, source, None);
     // A row of an older permit is not this call's: the run has not read the newer one.
-    let own = view.known.ledger.get(&key).filter(|row| row.permit_id == invocation.permit_id);
+    let own = view.rows.ledger.get(&key).filter(|row| row.permit_id == invocation.permit_id);
     let open = own.filter(|row| row.status != LedgerStatus::Committed);
     caught_up = caught_up.and(match open {
         Some(row) => {
@@ -211,7 +211,7 @@ pub(super) fn examine(view: &View<'_>, permit: &Permit, call: &ToolCall, written
         permit.key
     );
     aetheris_fault::always!(
-        !view.known.effects.contains_key(&permit.key),
+        !view.rows.effects.contains_key(&permit.key),
         "job {job}, node `{node}`: a call leaves and its effect is recorded"
     );
 }

@@ -19,8 +19,8 @@ use crate::draft::Fact;
 pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
     let key = view.key();
     let told = view.step().map_or(StepEvidence::NotStarted, recovery::told);
-    let effect = view.known.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
-    let ledger = view.known.ledger.get(&key).map(|row| LedgerSeen { permit: row.permit, status: row.status });
+    let effect = view.rows.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
+    let ledger = view.rows.ledger.get(&key).map(|row| LedgerSeen { permit: row.permit, status: row.status });
     match recovery::decide(told, effect, ledger) {
         Decision::Inject | Decision::Nothing => Ok(Prepared::default()),
         Decision::Run => begin(view),

@@ -16,7 +16,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_expr::{Context, ExprError, Texts};
 
-use super::known::Known;
+use super::rows::Rows;
 use crate::aside::rendered;
 use crate::ports::ToolCall;
 
@@ -29,7 +29,7 @@ pub struct View<'a> {
     /// Random values: names of permits, and the jitter of back-offs.
     pub ids: &'a dyn IdSource,
     /// What is known beside the state.
-    pub known: &'a Known,
+    pub rows: &'a Rows,
     /// What the values that the job keeps take.
     pub memory: usize,
     /// What templates may name.

@@ -10,7 +10,7 @@ use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_store::{Committed, Purpose, Refusal, Scope, StoreError, UnitOfWork};
 
-use super::known::Known;
+use super::rows::Rows;
 use super::{Run, Stop};
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
@@ -187,7 +187,7 @@ impl Run<'_> {
         if loaded.state.fence != self.lease.fence || loaded.row.holder.is_none() {
             return Err(Stop::Lost);
         }
-        self.known = Known { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger };
+        self.rows = Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger };
         Ok(loaded.state)
     }
 }

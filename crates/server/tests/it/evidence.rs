@@ -1,4 +1,4 @@
-use aetheris_check::books;
+use aetheris_check::calls;
 use aetheris_core::event::{
     Event, Failure, InvocationOutcome, JobFailed, JobPaused, JobRequeued, ModelRecord, NodeFinished,
     NodeRetryScheduled, NodeSkipped, NodeStarted, PauseReason, RequeueReason, SkipReason, Source, StepInDoubt,
@@ -227,8 +227,8 @@ fn found(state: &JobState, history: &History) -> Vec<String> {
         Event::CommandCommitted(e) => Some((recorded.seq, &e.node, e.result_hash)),
         _ => None,
     });
-    let mut found = books::of_calls(state, &history.ledger);
-    found.extend(books::of_effects(state, &history.ledger, &effects, results));
+    let mut found = calls::differences(state, &history.ledger);
+    found.extend(calls::of_effects(state, &history.ledger, &effects, results));
     found
 }
 

@@ -49,7 +49,7 @@ pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
 /// The kept signals of a key.
 fn kept_for(view: &View<'_>, key: &str) -> Vec<KeptSignal> {
     let any = aetheris_fault::planted!("signal-meets-any-wait");
-    let mut kept: Vec<KeptSignal> = view.known.kept.iter().filter(|kept| kept.key == key || any).cloned().collect();
+    let mut kept: Vec<KeptSignal> = view.rows.kept.iter().filter(|kept| kept.key == key || any).cloned().collect();
     if aetheris_fault::planted!("second-signal-wins") {
         kept.reverse();
     }

@@ -20,8 +20,8 @@ use serde_json::json;
 
 use crate::names;
 use crate::ops::Ledger;
-use crate::run::known::Known;
 use crate::run::prepared::{Body, Next, Prepared, Said};
+use crate::run::rows::Rows;
 use crate::run::step;
 use crate::run::view::View;
 
@@ -46,7 +46,7 @@ pub(super) struct Bed {
     /// The rows of permits that this run was given; a run has them once it has read its job again.
     given: Ledger,
     ids: Counted,
-    pub(super) known: Known,
+    pub(super) rows: Rows,
     pub(super) memory: usize,
     pub(super) node: Node,
     pub(super) retry: RetryPolicy,
@@ -77,7 +77,7 @@ impl Bed {
             budget: Budget::default(),
             given: Ledger::new(),
             ids: Counted::default(),
-            known: Known::default(),
+            rows: Rows::default(),
             memory: 0,
             node: Node { id: "n".into(), kind, needs: Vec::new(), retry: None, timeout: None, when: None },
             retry: RetryPolicy { jitter: Jitter::None, ..RetryPolicy::default() },
@@ -100,12 +100,12 @@ impl Bed {
     }
 
     pub(super) fn ask<T>(&self, decide: impl FnOnce(&View<'_>) -> T) -> T {
-        let (plan, names) = (self.plan(), names::of(&self.state, &self.known.effects));
+        let (plan, names) = (self.plan(), names::of(&self.state, &self.rows.effects));
         decide(&View {
             accepted_from: self.accepted_from,
             fence: self.state.fence,
             ids: &self.ids,
-            known: &self.known,
+            rows: &self.rows,
             memory: self.memory,
             names: &names,
             node: &self.node,
@@ -119,7 +119,7 @@ impl Bed {
 
     /// The job is read again, as a run does that takes it over: it has the rows of all permits.
     pub(super) fn reload(&mut self) {
-        self.known.ledger.extend(std::mem::take(&mut self.given));
+        self.rows.ledger.extend(std::mem::take(&mut self.given));
     }
 
     /// The facts of a decision become the state's. Their names, and what is next.
@@ -128,7 +128,7 @@ impl Bed {
         let mut names = Vec::new();
         for fact in facts {
             names.push(fact.event.kind().as_str());
-            self.known.take(&fact);
+            self.rows.note(&fact);
             self.state.apply(&fact.event).unwrap();
             if let Event::ToolInvocationStarted(called) = &fact.event {
                 let row = LedgerRow {

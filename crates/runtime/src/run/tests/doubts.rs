@@ -54,7 +54,7 @@ fn said(answer: Value, question: Question, clocks: Clocks) -> Said {
 /// The row's deadline is one second and a boot clock has run with it.
 fn with_boot(bed: &mut Bed) {
     bed.reload();
-    for row in bed.known.ledger.values_mut() {
+    for row in bed.rows.ledger.values_mut() {
         row.boot = Some(BootMoment { at: Span::from_secs(1), of: BootId::from_u128(1) });
     }
 }
@@ -195,14 +195,14 @@ fn a_happened_is_caught_up_whichever_permit_the_loaded_row_is_of() {
     bed.reload();
     let refused = ToolOutcome::RefusedRetryable { error: Failure::new("busy", ""), retry_after: None };
     bed.conclude(Said::Permitted(refused, first));
-    bed.known.ledger.get_mut(&first.key).unwrap().status = LedgerStatus::RefusedRetryable;
+    bed.rows.ledger.get_mut(&first.key).unwrap().status = LedgerStatus::RefusedRetryable;
     let Body::Call(_, Role::Permit(second)) = bed.begin() else { panic!("no second call") };
     let unknown = ToolOutcome::Unknown { error: Failure::new("lost", ""), retry_after: None, timeout: false };
     bed.conclude(Said::Permitted(unknown, second));
     let asked = question(&mut bed);
     bed.conclude(said(json!({ "outcome": "happened", "result": 4 }), asked, clocks(0, false)));
     let effect = EffectRow { at: Timestamp::default(), key: second.key, permit: 2, result: Json::new(json!(4)) };
-    bed.known.effects.insert(second.key, effect);
+    bed.rows.effects.insert(second.key, effect);
     let caught_up = bed.ask(step::prepare).unwrap();
     let settles = caught_up.facts.iter().filter(|fact| fact.ledger.is_some()).count();
     assert_eq!(settles, 0, "the first permit is not this call's, and the second is committed");

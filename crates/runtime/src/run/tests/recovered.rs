@@ -20,13 +20,13 @@ fn found(class: aetheris_core::plan::EffectClass, status: LedgerStatus) -> (Bed,
     let mut bed = Bed::of(calls_tool(), class);
     let Body::Call(call, _) = bed.begin() else { panic!("no call") };
     bed.reload();
-    bed.known.ledger.get_mut(&call.key).unwrap().status = status;
+    bed.rows.ledger.get_mut(&call.key).unwrap().status = status;
     (bed, call.key)
 }
 
 fn with_effect(bed: &mut Bed, key: IdempotencyKey, permit: u32) {
     let effect = EffectRow { at: Timestamp::default(), key, permit, result: Json::new(json!(7)) };
-    bed.known.effects.insert(key, effect);
+    bed.rows.effects.insert(key, effect);
 }
 
 fn settled(prepared: &Prepared) -> Vec<LedgerTrigger> {
@@ -52,7 +52,7 @@ fn a_recorded_effect_becomes_the_steps_result_and_the_ledger_learns_of_it_once()
             let (facts, next) = bed.take(prepared);
             assert_eq!(facts, COMMAND);
             assert!(matches!(next, Next::Go));
-            assert_eq!(crate::names::output(&bed.state, &bed.known.effects, &"n".into()), Json::new(json!(7)));
+            assert_eq!(crate::names::output(&bed.state, &bed.rows.effects, &"n".into()), Json::new(json!(7)));
         }
     }
 }
@@ -118,7 +118,7 @@ fn a_step_that_has_ended_is_left_alone() {
 #[test]
 fn a_permit_that_no_event_speaks_of_is_corruption() {
     let (mut bed, key) = found(AtMostOnce, LedgerStatus::Started);
-    bed.known.ledger.get_mut(&key).unwrap().permit = 2;
+    bed.rows.ledger.get_mut(&key).unwrap().permit = 2;
     assert_eq!(bed.ask(step::prepare).unwrap_err().code, "corrupt_history");
     let (bed, _) = found(AtMostOnce, LedgerStatus::Committed);
     let missing = bed.ask(step::prepare).unwrap_err();

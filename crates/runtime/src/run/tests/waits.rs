@@ -37,7 +37,7 @@ fn kept(n: u128, wait_type: Option<WaitType>) -> KeptSignal {
 #[test]
 fn a_wait_blocks_until_its_deadline_and_expects_the_signals_that_are_kept() {
     let mut bed = bed(wait(None));
-    bed.known.kept = vec![kept(1, Some(WaitType::Webhook)), KeptSignal { key: "other".to_owned(), ..kept(2, None) }];
+    bed.rows.kept = vec![kept(1, Some(WaitType::Webhook)), KeptSignal { key: "other".to_owned(), ..kept(2, None) }];
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "timer_set"]);
     // One claims another type, and still the store has to know of no other.
@@ -48,7 +48,7 @@ fn a_wait_blocks_until_its_deadline_and_expects_the_signals_that_are_kept() {
 #[test]
 fn the_first_kept_signal_that_fits_ends_the_wait_in_the_same_unit() {
     let mut bed = bed(wait(None));
-    bed.known.kept = vec![kept(1, Some(WaitType::Human)), kept(2, Some(WaitType::Signal)), kept(3, None)];
+    bed.rows.kept = vec![kept(1, Some(WaitType::Human)), kept(2, Some(WaitType::Signal)), kept(3, None)];
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "wait_completed"]);
     assert!(matches!(next, Next::Release(Release::Block { expected: None })));
@@ -64,7 +64,7 @@ fn kept_signals_are_judged_where_the_wait_has_a_schema_and_one_may_end_it() {
     let mut none = bed(wait(schema.clone()));
     assert_eq!(none.prepare().0, ["node_started", "job_waiting", "timer_set"]);
     let mut bed = bed(wait(schema));
-    bed.known.kept = vec![kept(1, None), kept(2, Some(WaitType::Timer)), kept(3, None)];
+    bed.rows.kept = vec![kept(1, None), kept(2, Some(WaitType::Timer)), kept(3, None)];
     let (facts, next) = bed.prepare();
     assert!(facts.is_empty());
     let Next::Perform(Body::Judge(reached, _)) = next else { panic!("{next:?}") };
@@ -113,7 +113,7 @@ fn a_wait_that_time_has_ended_goes_on_or_fails_as_it_says() {
         (step.status, step.wait_end) = (StepStatus::Running, Some(WaitEnd::Time));
         assert_eq!(bed.prepare().0, ["node_finished"]);
         match output {
-            Some(output) => assert_eq!(crate::names::output(&bed.state, &bed.known.effects, &"n".into()), output),
+            Some(output) => assert_eq!(crate::names::output(&bed.state, &bed.rows.effects, &"n".into()), output),
             None => assert_eq!(bed.error().unwrap().code, "wait_timed_out"),
         }
     }
@@ -129,7 +129,7 @@ fn a_gate_passes_and_a_transform_gives_what_its_template_makes() {
         let (facts, next) = bed.prepare();
         assert_eq!(facts, ["node_started", "node_finished"]);
         assert!(matches!(next, Next::Go));
-        assert_eq!(crate::names::output(&bed.state, &bed.known.effects, &"n".into()).value(), &output);
+        assert_eq!(crate::names::output(&bed.state, &bed.rows.effects, &"n".into()).value(), &output);
     }
     let mut bed = Bed::of(NodeKind::Transform(Json::new(json!("{{ message.to.x.y }}"))), EffectClass::Pure);
     assert_eq!(bed.prepare().0, ["node_finished"]);

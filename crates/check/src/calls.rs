@@ -17,15 +17,15 @@ pub type RecordedResult<'r> = (u64, &'r StepPath, Hash);
 
 /// What the ledger says otherwise of calls than the events, which fold to this state.
 #[must_use]
-pub fn of_calls(state: &JobState, ledger: &[LedgerRow]) -> Vec<String> {
+pub fn differences(state: &JobState, ledger: &[LedgerRow]) -> Vec<String> {
     let mut found = Vec::new();
     let rows = by_key(ledger);
-    let called = state.steps.values().filter_map(|step| Some((step, step.invocation.as_ref()?)));
-    let called: BTreeMap<IdempotencyKey, (&StepState, &Invocation)> =
-        called.map(|(step, call)| (call.key, (step, call))).collect();
-    for (step, call) in called.values() {
+    let called = state.steps.iter().filter_map(|(path, step)| Some((path, step, step.invocation.as_ref()?)));
+    let called: BTreeMap<IdempotencyKey, (&StepPath, &StepState, &Invocation)> =
+        called.map(|(path, step, call)| (call.key, (path, step, call))).collect();
+    for (path, step, call) in called.values() {
         match rows.get(&call.key) {
-            Some(row) => found.extend(of_call((step, call), row, state.status)),
+            Some(row) => found.extend(of_call((path, step, call), row, state.status)),
             None => found.push(format!("invocation {} is in the events and not in the ledger", call.key)),
         }
     }
@@ -69,8 +69,13 @@ fn other_result(state: &JobState, effects: &Effects, (seq, path, hash): Recorded
 }
 
 /// What the ledger says otherwise than the events of one invocation, in a job of this status.
-fn of_call((step, call): (&StepState, &Invocation), row: &LedgerRow, job: JobStatus) -> Vec<String> {
+fn of_call((path, step, call): (&StepPath, &StepState, &Invocation), row: &LedgerRow, job: JobStatus) -> Vec<String> {
     let mut found = Vec::new();
+    if row.node != *path || row.tool != call.tool {
+        let (node, tool) = (&row.node, &row.tool);
+        let of = format!("`{}` at node `{path}`", call.tool);
+        found.push(format!("the ledger has {} as a call of `{tool}` at node `{node}`, the events of {of}", call.key));
+    }
     if (row.permit, row.permit_id) != (call.permit, call.permit_id) {
         found.push(format!("the ledger is at permit {} of {}, the events at {}", row.permit, call.key, call.permit));
     }

@@ -1,4 +1,4 @@
-//! What the stored bytes of a job's log say of themselves, event by event: their places, their payloads, the chain, and
+//! What the stored bytes of a job's event stream say of themselves, event by event: their places, their payloads, the chain, and
 //! whether they are understood. The check of whole stores and `verify` of one job ask the same.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use aetheris_store::EventRow;
 /// What is wrong with an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// Its place is not the one behind this one, which came before it.
+    /// It does not follow this event, which came before it.
     Gap(u64),
     /// Its payload does not have its hash.
     Payload,
@@ -36,9 +36,9 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// A job's log, as far as it was read.
+/// A job's event stream, as far as it was read.
 #[derive(Debug, Clone)]
-pub struct Log {
+pub struct Stream {
     /// Events.
     pub count: u64,
     /// The hash of the last one.
@@ -48,14 +48,14 @@ pub struct Log {
     job: JobId,
 }
 
-impl Log {
+impl Stream {
     /// Before the first event.
     #[must_use]
     pub const fn new(job: JobId) -> Self {
         Self { count: 0, head: Hash::ZERO, seq: 0, job }
     }
 
-    /// Takes in the next stored event, with what it is understood as. All that is wrong with it.
+    /// Takes in the next stored event, with what it is understood as. Returns everything wrong with it.
     pub fn take(&mut self, event: &EventRow, decoded: &Result<Recorded, DecodeError>) -> Vec<Flaw> {
         let mut flaws = Vec::new();
         if event.seq != self.seq.saturating_add(1) {

@@ -1,5 +1,5 @@
-//! What a run knows of its job beside the state: recorded effects, kept signals, and the ledger. Decisions read it, and what
-//! a drafted fact changes of it is decided here alone.
+//! The rows that a run knows beside the state: recorded effects, kept signals, and the ledger. Decisions read them. How a
+//! drafted fact changes them is decided here; a run that reads its job again keeps the effects that it has drafted.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::ops::Ledger;
 
 /// What the store had when the job was read, and what has been drafted since.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct Rows {
     /// Effects that are recorded or drafted, by key.
     pub effects: BTreeMap<IdempotencyKey, EffectRow>,
     /// Signals that are kept for waits, in the order in which they came.
@@ -23,9 +23,9 @@ pub struct Known {
     pub ledger: Ledger,
 }
 
-impl Known {
+impl Rows {
     /// Takes in what a drafted fact is written with.
-    pub fn take(&mut self, fact: &Fact) {
+    pub fn note(&mut self, fact: &Fact) {
         if let Some(effect) = &fact.effect {
             self.record(effect);
         }
