@@ -300,6 +300,8 @@ async fn every_disagreement_of_ledger_and_events_is_found() {
         (|h| h.ledger[0].deadline = h.ledger[0].deadline.after(Span::from_micros(1)), "another class or deadline"),
         (|h| h.effects[0].key = IdempotencyKey::from_u128(1), "has no row in the ledger"),
         (|h| h.ledger[0].input_hash = Hash::ZERO, "other arguments"),
+        (|h| h.ledger[0].node = "other".into(), "at node `other`"),
+        (|h| h.ledger[0].tool = "other".into(), "as a call of `other`"),
         (|h| h.ledger[0].key = aetheris_core::id::IdempotencyKey::from_u128(1), "not in the events"),
     ] {
         let found = with(change);
