@@ -230,11 +230,12 @@ impl IdempotencyKey {
     /// attempt nor the arguments, so that a downstream system sees the same key after a crash.
     #[must_use]
     pub fn derive(job: JobId, path: &crate::path::StepPath, call: u32) -> Self {
-        let mut input = Vec::with_capacity(64);
+        let path = path.text();
+        let mut input = Vec::with_capacity(35 + path.len());
         input.extend_from_slice(b"aetheris.key.1\0");
         input.extend_from_slice(&job.to_bytes());
         input.extend_from_slice(&call.to_be_bytes());
-        input.extend_from_slice(path.text().as_bytes());
+        input.extend_from_slice(path.as_bytes());
         let digest = crate::hash::Hash::of(&input);
         let mut first = [0u8; 16];
         first.copy_from_slice(&digest.as_bytes()[..16]);

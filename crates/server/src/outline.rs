@@ -351,7 +351,6 @@ mod tests {
         AgentName, AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, TenantId, ToolName, WorkerId,
     };
     use aetheris_core::lease::Fence;
-    use aetheris_core::path::StepPath;
     use aetheris_core::plan::{EffectClass, WaitType};
     use aetheris_core::time::Timestamp;
 

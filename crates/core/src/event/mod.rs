@@ -177,32 +177,7 @@ impl EventKind {
             | Self::SignalRefused => false,
         }
     }
-}
 
-impl Serialize for EventKind {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-/// A fact as it stands in a job's stream.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Recorded {
-    /// Its place: 1, 2, … without gaps.
-    pub seq: u64,
-    /// Its author's name for it.
-    pub id: EventId,
-    /// The fence of its author; of the last claim, where the author had none.
-    pub fence: Fence,
-    /// The store's time of the write.
-    pub at: Timestamp,
-    /// The chain up to and with it.
-    pub hash: Hash,
-    /// What it says.
-    pub event: Event,
-}
-
-impl EventKind {
     /// Whether it ends its job.
     #[must_use]
     pub const fn ends_job(self) -> bool {
@@ -232,6 +207,29 @@ impl EventKind {
             | Self::JobPauseRequested => false,
         }
     }
+}
+
+impl Serialize for EventKind {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A fact as it stands in a job's stream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recorded {
+    /// Its place: 1, 2, … without gaps.
+    pub seq: u64,
+    /// Its author's name for it.
+    pub id: EventId,
+    /// The fence of its author; of the last claim, where the author had none.
+    pub fence: Fence,
+    /// The store's time of the write.
+    pub at: Timestamp,
+    /// The chain up to and with it.
+    pub hash: Hash,
+    /// What it says.
+    pub event: Event,
 }
 
 #[cfg(test)]

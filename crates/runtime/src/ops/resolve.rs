@@ -413,7 +413,6 @@ mod tests {
     use aetheris_core::event::ToolInvocationStarted;
     use aetheris_core::id::{EventId, PermitId};
     use aetheris_core::lease::Fence;
-    use aetheris_core::path::StepPath;
     use aetheris_core::plan::EffectClass;
 
     use super::*;
