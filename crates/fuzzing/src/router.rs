@@ -29,7 +29,7 @@ const PIECES_MAX: usize = 8;
 
 fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
-    DOCUMENT.get_or_init(|| serde_json::from_slice(&aetheris_server::openapi()).unwrap())
+    DOCUMENT.get_or_init(|| serde_json::from_str(&aetheris_server::openapi()).unwrap())
 }
 
 /// The statuses that the document has for a call; `None` where it has no such path.

@@ -1,6 +1,6 @@
 //! What a server is made of.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use aetheris_core::agent::Agent;
 use aetheris_core::hash::Hash;
@@ -10,7 +10,6 @@ use aetheris_core::plan::CompiledPlan;
 use aetheris_runtime::{OpError, Room, Runtime};
 use aetheris_store::repeats::Repeats;
 use aetheris_store::{Scope, Store};
-use axum::body::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
@@ -97,7 +96,6 @@ pub(crate) struct App {
     followers: Arc<Semaphore>,
     /// Replays and verifications of large jobs.
     pub(crate) large_replays: Room,
-    pub(crate) openapi: OnceLock<Bytes>,
     pub(crate) outlines: Outlines,
     /// Questions that may read much.
     pub(crate) reads: Room,
@@ -126,7 +124,6 @@ impl App {
             bodies: Room::new(limits::BODIES_BYTES_MAX),
             followers,
             large_replays: Room::new(limits::LARGE_REPLAYS_AT_ONCE),
-            openapi: OnceLock::new(),
             outlines: Outlines::default(),
             reads: Room::new(limits::READS_AT_ONCE),
             replay_answers: Room::new(limits::REPLAYS_BYTES_MAX),

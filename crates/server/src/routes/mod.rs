@@ -14,37 +14,15 @@ mod waits;
 use aetheris_api::{ErrorCode, Problem};
 use axum::Router;
 use axum::http::{Method, Uri};
-use axum::routing::{any, get, post};
-use utoipa::OpenApi;
-use utoipa_axum::router::OpenApiRouter;
-use utoipa_axum::routes;
+use axum::routing::{MethodFilter, any, get, on, post};
+use utoipa::openapi::HttpMethod;
+use utoipa::{OpenApi, Path};
+use utoipa_axum::{PathItemExt, paste};
 
 use crate::error::Failure;
 use crate::host;
 use crate::state::{App, AppState, Shared};
 
-#[derive(OpenApi)]
-#[openapi(
-    info(
-        title = "Aetheris",
-        description = "A durable execution runtime for AI agents. Errors are problem details (RFC 9457) \
-                       with a stable `code`; unknown fields of requests are refused by name; answers may \
-                       gain fields. This build asks nobody who he is: whoever reaches the server may do \
-                       everything. It listens on loopback by default, and there it answers to its own names only.",
-        license(name = "Apache-2.0", identifier = "Apache-2.0"),
-    ),
-    servers((url = "/", description = "The server that this document came from; http://127.0.0.1:8080 by default")),
-    security(()),
-    components(schemas(Problem, aetheris_api::events::AnyEvent)),
-    tags(
-        (name = "agents", description = "Named profiles that say how messages become plans"),
-        (name = "jobs", description = "Messages being worked on"),
-        (name = "evidence", description = "What happened, and whether it still adds up"),
-        (name = "people", description = "What waits for someone"),
-        (name = "system", description = "The server itself"),
-    )
-)]
-struct Document;
 
 /// The calls of later builds: they are named, so that a client is told instead of left to guess.
 const NOT_YET: [(&str, &str); 4] = [
@@ -54,38 +32,61 @@ const NOT_YET: [(&str, &str); 4] = [
     ("/metrics", "metrics"),
 ];
 
-fn documented() -> OpenApiRouter<Shared> {
-    OpenApiRouter::with_openapi(Document::openapi())
-        .routes(routes!(agents::list))
-        .routes(routes!(agents::get, agents::put, agents::delete))
-        .routes(routes!(messages::send))
-        .routes(routes!(jobs::list))
-        .routes(routes!(jobs::get))
-        .routes(routes!(events::page))
-        .routes(routes!(events::stream))
-        .routes(routes!(evidence::replay))
-        .routes(routes!(evidence::verify))
-        .routes(routes!(evidence::trace))
-        .routes(routes!(steps::list))
-        .routes(routes!(steps::why))
-        .routes(routes!(acts::signal))
-        .routes(routes!(acts::cancel))
-        .routes(routes!(acts::pause))
-        .routes(routes!(acts::resume))
-        .routes(routes!(acts::resolve))
-        .routes(routes!(waits::list))
-        .routes(routes!(waits::in_doubt))
-        .routes(routes!(system::live))
-        .routes(routes!(system::ready))
-        .routes(routes!(system::openapi))
-        .routes(routes!(system::agent_schema))
+/// Makes of one list of calls the router of the server and the document that describes it. The document is made by its
+/// test alone: a server gives the file that was checked in, and carries no code that would make it.
+macro_rules! calls {
+    ($($room:ident: $($call:ident),+;)+) => {
+        fn calls() -> Router<Shared> {
+            let router = Router::new();
+            paste! {$($(
+                let filter = methods(&<$room::[<__path_ $call>] as Path>::methods());
+                let router = router.route(&<$room::[<__path_ $call>] as Path>::path(), on(filter, $room::$call));
+            )+)+}
+            router
+        }
+
+        #[derive(OpenApi)]
+        #[openapi(
+            paths($($($room::$call),+),+),
+            info(
+                title = "Aetheris",
+                description = "A durable execution runtime for AI agents. Errors are problem details (RFC 9457) \
+                               with a stable `code`; unknown fields of requests are refused by name; answers may \
+                               gain fields. This build asks nobody who he is: whoever reaches the server may do \
+                               everything. It listens on loopback by default, and there it answers to its own names only.",
+                license(name = "Apache-2.0", identifier = "Apache-2.0"),
+            ),
+            servers((url = "/", description = "The server that this document came from; http://127.0.0.1:8080 by default")),
+            security(()),
+            components(schemas(Problem, aetheris_api::events::AnyEvent)),
+            tags(
+                (name = "agents", description = "Named profiles that say how messages become plans"),
+                (name = "jobs", description = "Messages being worked on"),
+                (name = "evidence", description = "What happened, and whether it still adds up"),
+                (name = "people", description = "What waits for someone"),
+                (name = "system", description = "The server itself"),
+            )
+        )]
+        struct Document;
+    };
+}
+
+calls! {
+    agents: list, get, put, delete;
+    messages: send;
+    jobs: list, get;
+    events: page, stream;
+    evidence: replay, verify, trace;
+    steps: list, why;
+    acts: signal, cancel, pause, resume, resolve;
+    waits: list, in_doubt;
+    system: live, ready, openapi, agent_schema;
 }
 
 /// The server's calls.
 pub fn router(state: AppState) -> Router {
-    let (mut router, document) = documented().split_for_parts();
+    let mut router = calls();
     let app = App::new(state);
-    app.openapi.get_or_init(|| bytes(&document));
     for (path, call) in NOT_YET {
         let answer = move || std::future::ready(not_yet(call));
         let method = if path.starts_with("/api/") { post(answer) } else { get(answer) };
@@ -99,16 +100,18 @@ pub fn router(state: AppState) -> Router {
         .with_state(app)
 }
 
-/// The OpenAPI document of the calls, as the server gives it.
+/// The OpenAPI document of the calls, made of the code: what `openapi.json` has to be.
 #[must_use]
-pub fn openapi() -> Vec<u8> {
-    bytes(&documented().into_openapi()).to_vec()
+pub fn openapi() -> String {
+    let mut text = serde_json::to_string_pretty(&Document::openapi()).unwrap_or_default();
+    text.push('\n');
+    text
 }
 
-fn bytes(document: &utoipa::openapi::OpenApi) -> axum::body::Bytes {
-    let mut text = serde_json::to_vec_pretty(document).unwrap_or_default();
-    text.push(b'\n');
-    text.into()
+fn methods(of: &[HttpMethod]) -> MethodFilter {
+    let mut filters = of.iter().map(HttpMethod::to_method_filter);
+    let first = filters.next().unwrap_or(MethodFilter::GET);
+    filters.fold(first, MethodFilter::or)
 }
 
 fn not_yet(call: &str) -> Failure {

@@ -3,6 +3,7 @@
 use aetheris_api::{CheckView, LiveView, ReadyView};
 use aetheris_core::limits;
 use aetheris_store::{FailedWrite, FileHealth, Health, WriterHealth};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
@@ -94,8 +95,8 @@ fn check(name: &str, found: Result<String, String>) -> CheckView {
 /// This document
 #[utoipa::path(get, path = "/api/openapi.json", tag = "system", operation_id = "openapi",
     responses((status = 200, body = Object, content_type = "application/json", description = "OpenAPI 3.1"), Plain))]
-pub(super) async fn openapi(State(app): State<Shared>) -> Response {
-    answer::ready_json(app.openapi.get().cloned().unwrap_or_default())
+pub(super) async fn openapi() -> Response {
+    answer::ready_json(Bytes::from_static(include_bytes!("../../openapi.json")))
 }
 
 /// The JSON Schema of agent files
