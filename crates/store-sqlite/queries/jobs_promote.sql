@@ -3,7 +3,7 @@ UPDATE jobs
 SET delayed_until = NULL,
     ready = (session IS NULL OR NOT EXISTS (
         SELECT 1 FROM jobs AS earlier
-        WHERE earlier.tenant = jobs.tenant AND earlier.agent = jobs.agent AND earlier.session = jobs.session AND earlier.session IS NOT NULL AND earlier.status NOT IN (4, 5, 6)
+        WHERE earlier.tenant = jobs.tenant AND earlier.agent = jobs.agent AND earlier.session = jobs.session AND earlier.session IS NOT NULL AND earlier.status <> 4 AND earlier.status <> 5 AND earlier.status <> 6
           AND earlier.num < jobs.num))
 WHERE num IN (
     SELECT num FROM jobs INDEXED BY jobs_delayed

@@ -166,7 +166,7 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, writes: &Writes)
         let by_id = "UPDATE jobs AS new SET ready = 1
             WHERE num = ?1 AND status = 0 AND delayed_until IS NULL AND session IS NOT NULL
               AND NOT EXISTS (SELECT 1 FROM jobs WHERE tenant = new.tenant AND agent = new.agent AND session = new.session
-                              AND status NOT IN (4, 5, 6) AND id < new.id)";
+                              AND status <> 4 AND status <> 5 AND status <> 6 AND id < new.id)";
         tx.sql.connection().execute(by_id, [num])?;
     }
     for (key, value) in &new.labels {
