@@ -4,7 +4,7 @@ use aetheris_expr::{ExprError, Place, References};
 
 use crate::error::{Code, Errors};
 use crate::path::Path;
-use crate::read::Item;
+use crate::read::{Item, suggestion};
 use crate::tree::{Data, Tree};
 
 /// A template's references, kept until all nodes are known.
@@ -49,8 +49,28 @@ impl<'t> Uses<'t> {
         match checked {
             Ok(references) if references.nodes.is_empty() => {}
             Ok(references) => self.list.push(Use { line, node, path: path.clone(), references }),
-            Err(error) => errors.add(path, line, code(&error), error.to_string()),
+            Err(error) => errors.add(path, line, code(&error), told(&error, &["message", "nodes", "job"])),
         }
+    }
+}
+
+/// What is wrong. A name that is almost one of these is taken for a slip: a fallback would hide it.
+fn told(error: &ExprError, names: &[&str]) -> String {
+    let near = match error {
+        ExprError::Undefined { name } => suggestion(name.split(['.', '[']).next().unwrap_or(name), names),
+        ExprError::Budget
+        | ExprError::Failed { .. }
+        | ExprError::Host { .. }
+        | ExprError::NoHost
+        | ExprError::NotAllowedHere { .. }
+        | ExprError::NotYet { .. }
+        | ExprError::Segment { .. }
+        | ExprError::Syntax { .. }
+        | ExprError::TooLarge => None,
+    };
+    match (error, near) {
+        (ExprError::Undefined { name }, Some(near)) => format!("`{name}` is not defined, did you mean `{near}`?"),
+        (error, _) => error.to_string(),
     }
 }
 
@@ -74,7 +94,7 @@ pub(crate) fn code(error: &ExprError) -> Code {
 pub(crate) fn in_tool(item: &Item<'_>, place: Place, errors: &mut Errors) {
     each(item.tree, &item.path, &mut |path, line, text| {
         if let Err(error) = aetheris_expr::check_template(text, place) {
-            errors.add(path, line, code(&error), error.to_string());
+            errors.add(path, line, code(&error), told(&error, &["input", "env", "job"]));
         }
     });
 }

@@ -410,6 +410,19 @@ fn the_graph_is_checked() {
     assert!(errors[0].message.contains("did you mean `order`?"), "{}", errors[0]);
 }
 
+/// A fallback would turn a slip into a silent default.
+#[test]
+fn a_slip_in_a_template_is_told_from_a_value_that_may_be_missing() {
+    for (node, said) in [
+        ("output: \"{{ mesage.order }}\"", "`mesage` is not defined, did you mean `message`?"),
+        ("output: \"{{ elsewhere.order }}\"", "give a fallback"),
+        ("output: 1, when: \"message.ok = true\"", "`=` is not expected here: to compare, write `==`"),
+    ] {
+        let errors = refused(&nodes(&format!("    - {{ id: a, kind: transform, {node} }}\n")));
+        assert!(errors[0].message.contains(said), "{}", errors[0]);
+    }
+}
+
 #[test]
 fn nodes_that_can_never_run_are_refused() {
     expect(

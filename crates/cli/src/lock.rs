@@ -158,8 +158,7 @@ fn held_by_another(folder: &Path, file: &mut File) -> Error {
 fn held_by_dev(folder: &Path, file: &mut File) -> Error {
     let by = holder(file);
     Error::Conflict(format!(
-        "{} is in use by `aetheris dev`{by}, which serves it alone. Stop that one; `aetheris worker --config FILE` shares \
-         a database on purpose",
+        "{} is in use by `aetheris dev`{by}, which serves it alone: stop that one first",
         folder.display()
     ))
 }

@@ -95,7 +95,10 @@ impl<'t> Parser<'t> {
     pub(crate) fn end(&self) -> Result<()> {
         match self.peek() {
             None => Ok(()),
-            Some(token) => Err(self.wrong(format!("{} is not expected here", shown(token)))),
+            Some(token) => {
+                let hint = if shown(token) == "`=`" { ": to compare, write `==`" } else { "" };
+                Err(self.wrong(format!("{} is not expected here{hint}", shown(token))))
+            }
         }
     }
 

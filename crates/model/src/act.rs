@@ -5,11 +5,12 @@ use std::sync::Arc;
 use aetheris_core::ledger::LedgerStatus;
 
 use crate::bugs::Mutation;
-use crate::fact::{Answered, Outcome, Permit};
+use crate::claims;
+use crate::fact::{Answered, Known, Outcome, Permit};
 use crate::laws::{Law, Sight, judge};
 use crate::outside::{self, Look, Op};
-use crate::run::{Stop, after_asking, next_unit, rebase};
-use crate::state::{Entry, Fold, Inbox, Known, Phase, Right, Run, Then, Unit, View};
+use crate::run::{Stop, after_asking, failed, next_unit, rebase};
+use crate::state::{Entry, Fold, Inbox, Phase, Right, Run, Then, Unit, View};
 use crate::store::{self, Refused};
 use crate::system::{Action, Fate, Search, System, doomed};
 
@@ -96,7 +97,7 @@ impl Search {
 
     fn renew(&self, system: &mut System, worker: usize) -> Acted {
         let (job, epoch) = system.run(worker).map(|run| (run.job, run.epoch))?;
-        if !store::renew(self, system, job, epoch) {
+        if !claims::renew(self, system, job, epoch) {
             return None;
         }
         system.workers[worker].as_mut()?.safe = true;
@@ -110,7 +111,7 @@ impl Search {
 
     fn claim(&self, system: &mut System, number: u8) -> Acted {
         let slot = system.workers.iter().position(Option::is_none)?;
-        let epoch = store::claim(self, system, number);
+        let epoch = claims::claim(self, system, number);
         let view = system.jobs[usize::from(number)].view.clone();
         let Some(epoch) = epoch else {
             return (system.broken != 0).then_some(());
@@ -209,6 +210,7 @@ impl Search {
                     let before = seen.or_else(|| Some(system.run(worker)?.view.clone()))?;
                     return self.drop_draft(system, worker, &before);
                 }
+                Refused::Succeeded => return self.fail_refused(system, worker),
                 Refused::Sequence | Refused::Signal => {
                     seen = seen.or_else(|| Some(system.run(worker)?.view.clone()));
                     if !self.reload(system, worker) {
@@ -243,6 +245,24 @@ impl Search {
             self.deposit_known(system, job, known);
         }
         Some(())
+    }
+
+    /// Another call of the key has succeeded, and the job did not go on with it: nothing is called again, and the job
+    /// fails.
+    fn fail_refused(&self, system: &mut System, worker: usize) -> Acted {
+        let run = system.workers[worker].as_mut()?;
+        let (number, owed) = (run.job, run.known.take());
+        if let Some(known) = owed {
+            self.deposit_known(system, number, known);
+        }
+        if !self.reload(system, worker) {
+            return self.lose(system, worker);
+        }
+        self.tally.see(Sight::SuccessBefore);
+        let run = system.run(worker)?;
+        let program = self.program(&system.jobs[usize::from(number)]);
+        let unit = failed(self, program, run).ok()?;
+        self.write(system, worker, unit)
     }
 
     fn written(&self, system: &mut System, worker: usize, then: Then, fold: Option<Fold>) -> Acted {

@@ -41,6 +41,8 @@ listed! {
         OutcomeDropped = "outcome-dropped";
         /// A deposit is taken for whatever permit is current.
         DepositOfAnyPermit = "deposit-of-any-permit";
+        /// A success that came too late does not keep the next call from being permitted.
+        SuccessForgotten = "success-forgotten";
         /// An unknown commit counts as written.
         UnknownIsWritten = "unknown-is-written";
         /// An unknown commit counts as not written.
@@ -113,6 +115,7 @@ impl Mutation {
             | Self::TimeoutIsFailure
             | Self::DisproofBelievedEarly => Config::calm(ONCE),
             Self::LedgerNotArbitrated | Self::DepositOfAnyPermit => slow(IDEMPOTENT),
+            Self::SuccessForgotten => Config { crashes: 1, ..slow(IDEMPOTENT) },
             Self::OpenCallsForgotten => Config { cancels: true, ..crash(ONCE) },
             Self::UnknownIsWritten | Self::UnknownIsAbsent => Config { unknown: 1, ..Config::calm(ONCE) },
             Self::SequenceNotChecked | Self::TimerWithoutSequence => signals(1),

@@ -148,7 +148,7 @@ impl Config {
             ("crashes, wait and at_most_once", 149_921, base.clone().with(&[&[WAIT, ONCE]])),
             ("crashes, idempotent and wait", 206_410, base.with(&[&[IDEMPOTENT, FOREVER]])),
             ("slow, at_most_once", 240_858, slow.clone().with(&[&[ONCE], &[ASKED]])),
-            ("slow, idempotent", 102_728, slow.clone().with(&[&[IDEMPOTENT]])),
+            ("slow, idempotent", 102_941, slow.clone().with(&[&[IDEMPOTENT]])),
             ("slow, wait", 2_926, Self { signals: 2, unknown: 1, ..slow.clone() }.with(&[&[WAIT]])),
             (
                 "races from outside",

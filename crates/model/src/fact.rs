@@ -69,6 +69,24 @@ pub struct Permit {
     pub number: u8,
 }
 
+/// A known outcome that is not written yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Known {
+    /// What is known.
+    pub outcome: Outcome,
+    /// Of which permit.
+    pub permit: Permit,
+}
+
+/// A late outcome that is kept beside its job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Late {
+    /// Whether it is a success that the job did not go on with.
+    pub contradicts: bool,
+    /// Of which permit.
+    pub permit: Permit,
+}
+
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fact {

@@ -66,6 +66,8 @@ laws! {
         NoSilentFailure = "C5 a step fails over a body that began only as unresolved";
         /// Outcome durable.
         NoCallAfterOutcome = "C6 no call leaves once the outcome is recorded";
+        /// A success that came too late.
+        NothingAfterSuccess = "C6 no call is permitted once another one of its key is known to have succeeded";
         /// One outcome.
         OneOutcome = "C7 an at_most_once step has at most one effect";
         /// What goes on is what is recorded.
@@ -170,6 +172,8 @@ listed! {
         DepositEndsDoubt = "a late outcome answers the doubt";
         /// Deposits.
         DepositEvidence = "a late outcome is kept as evidence";
+        /// A success that came too late.
+        SuccessBefore = "a job fails because another call of its key is known to have succeeded";
         /// Catch up.
         CaughtUp = "a run catches up from a recorded effect";
         /// Unknown commits.

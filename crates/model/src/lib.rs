@@ -11,7 +11,7 @@
 //! that end, calls in the air, commits whose outcome is unknown.
 //!
 //! Three rules that production has in queries or in async code are written a second time: which job of a session comes
-//! first ([`store::is_claimable`]), which signals are worth keeping ([`signal::send`]), and in which order the kept ones
+//! first ([`claims::is_claimable`]), which signals are worth keeping ([`signal::send`]), and in which order the kept ones
 //! are judged ([`signal::arrival`]). Whether a payload fits a schema is given.
 //!
 //! Time is not counted: a lease, a timer or a permit's deadline ends whenever it may, and the moment that a job was
@@ -45,6 +45,7 @@ macro_rules! listed {
 
 mod act;
 pub mod bugs;
+pub mod claims;
 pub mod config;
 pub mod fact;
 pub mod laws;

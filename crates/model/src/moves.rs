@@ -5,12 +5,12 @@ use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::EffectClass;
 
 use crate::bugs::Mutation;
+use crate::claims;
 use crate::config::{Doubts, Step};
 use crate::fact::{Answered, Outcome};
 use crate::outside::{self, Op};
 use crate::signal;
 use crate::state::{Job, Phase, Right, Run, Unit};
-use crate::store;
 use crate::system::{Action, Fate, Search, System, doomed};
 
 impl Search {
@@ -73,7 +73,7 @@ impl Search {
     pub(crate) fn job_actions(&self, system: &System, number: u8, job: &Job, actions: &mut Vec<Action>) {
         let status = job.status();
         let idle = || system.workers.iter().any(Option::is_none);
-        if status == JobStatus::Pending && idle() && store::is_claimable(self, system, number) {
+        if status == JobStatus::Pending && idle() && claims::is_claimable(self, system, number) {
             actions.push(Action::Claim(number));
         }
         if job.later && !job.moment && !status.is_terminal() {

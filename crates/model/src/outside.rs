@@ -8,11 +8,11 @@ use aetheris_core::limits;
 
 use crate::bugs::Mutation;
 use crate::config::Program;
-use crate::fact::{Answered, Fact, Outcome, Permit};
+use crate::fact::{Answered, Fact, Known, Late, Outcome, Permit};
 use crate::laws::{Law, Sight, judge};
 use crate::run::{Draft, Stop};
 use crate::signal::{self, Word};
-use crate::state::{Change, Entry, Job, Known, Right, Unit};
+use crate::state::{Change, Entry, Job, Right, Unit};
 use crate::system::{Search, System};
 
 /// An operation from outside.
@@ -282,7 +282,9 @@ pub fn deposit(search: &Search, job: &Job, number: u8, known: Known) -> Option<U
     if !open {
         search.tally.see(Sight::DepositEvidence);
         let mut unit = Unit::new(number, Right::Outside, None);
-        unit.evidence = Some(permit);
+        let recorded = job.view.effects[place] & permit.bit() != 0;
+        let contradicts = done && !(recorded && row.is_some());
+        unit.evidence = Some(Late { contradicts, permit });
         return Some(unit);
     }
     search.tally.see(Sight::DepositTaken);

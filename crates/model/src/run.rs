@@ -2,7 +2,7 @@
 //! ([`step::prepare`] and [`step::conclude`]); what it does with them is modelled: facts gather until a body needs them
 //! written, or the job is given away.
 
-use aetheris_core::event::{DoubtOutcome, Failure, InvocationOutcome};
+use aetheris_core::event::{DoubtOutcome, EndCause, Failure, InvocationOutcome};
 use aetheris_core::id::{IdSource, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
@@ -23,11 +23,11 @@ use aetheris_store::EffectRow;
 
 use crate::bugs::Mutation;
 use crate::config::{Program, STEPS_MAX, asks_at_once};
-use crate::fact::{Answered, Fact, LIFETIME, NOW, Outcome, Permit, READING, fence, key_of};
+use crate::fact::{Answered, Fact, Known, LIFETIME, NOW, Outcome, Permit, READING, fence, key_of};
 use crate::outside::asked_end;
 use crate::short::named;
 use crate::signal::{self, Signal};
-use crate::state::{Change, Entry, Known, Right, Row, Run, Then, Unit, permit_of};
+use crate::state::{Change, Entry, Right, Row, Run, Then, Unit, permit_of};
 use crate::system::Search;
 
 /// Why a run writes nothing more.
@@ -148,6 +148,19 @@ pub fn next_unit(search: &Search, program: &Program, run: &Run) -> Result<Unit, 
     let deciding = Deciding::new(search, program, run);
     let said = run.known.map(|known| (known.permit.node, deciding.learned(known)));
     deciding.drive(said)
+}
+
+/// The unit that fails a job which cannot go on, or ends it as it was asked to.
+///
+/// # Errors
+/// [`Stop::Illegal`].
+pub fn failed(search: &Search, program: &Program, run: &Run) -> Result<Unit, Stop> {
+    let mut deciding = Deciding::new(search, program, run);
+    let asked = deciding.draft.state.end_requested;
+    if asked.is_none_or(EndCause::ends) {
+        deciding.draft.doubt_open_calls()?;
+    }
+    deciding.end(asked.map_or(Fact::Failed, asked_end))
 }
 
 /// The unit that follows the answer of the tool that was asked about a call.

@@ -19,7 +19,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::{BootMoment, Span};
 
 use crate::config::{Program, STEPS_MAX, wait_key};
-use crate::fact::{self, Fact, NOW, Outcome, Permit};
+use crate::fact::{self, Fact, Known, Late, NOW, Permit};
 use crate::signal::{Signal, Word};
 
 /// A job's fold by production's reducer, compared by what can still make a difference.
@@ -296,6 +296,8 @@ pub struct Job {
     pub due: [u8; STEPS_MAX],
     /// Whether its deadline has come.
     pub expired: bool,
+    /// Whether a late success is not what the job went on with, by step.
+    pub contradicted: [bool; STEPS_MAX],
     /// Late outcomes, by step.
     pub evidence: [u8; STEPS_MAX],
     /// Truth: permits whose call has left, by step.
@@ -382,15 +384,6 @@ pub enum Phase {
     },
     /// It has lost its lease and knows an outcome.
     Depositing,
-}
-
-/// A known outcome that is not written yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Known {
-    /// What is known.
-    pub outcome: Outcome,
-    /// Of which permit.
-    pub permit: Permit,
 }
 
 /// One job in one worker's hands.
@@ -491,7 +484,7 @@ pub struct Unit {
     /// Its facts, in order.
     pub entries: Vec<Entry>,
     /// A late outcome to keep beside the job.
-    pub evidence: Option<Permit>,
+    pub evidence: Option<Late>,
     /// How many signals are kept for this step's wait as far as its author knows.
     pub expected_signals: Option<(u8, u8)>,
     /// Whether its author has seen the newest event.

@@ -1,25 +1,30 @@
-//! The one door: the checks of a commit in the order of the store's contract (J8), each made by production's
-//! own function, then all changes. Beside each stands the law that says what the check is for.
+//! The one door: a unit is put as production's unit of work, decided by the stores' own function
+//! ([`decide`](aetheris_store::decide)), and then all of it is changed. Beside it stand the laws that say what its checks
+//! are for.
 
-use aetheris_core::disproof::{self, Disproof, Grounds};
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_core::disproof::{Disproof, Grounds};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::JobId;
-use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
-use aetheris_core::lease::{Guard, Holder, admit};
-use aetheris_core::ledger::{self, LedgerRow, LedgerTrigger, PermitRequest, Settle};
+use aetheris_core::lease::{Guard, Holder};
+use aetheris_core::ledger::{LedgerRefusal, LedgerRow, LedgerStatus, LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::projection::Projection;
 use aetheris_core::time::Span;
-use aetheris_store::{ExpectedSignals, LedgerWrite, NewEffect, Purpose, UnitOfWork, rules};
+use aetheris_store::decide::{self, Facts, JobFacts, KnownSignal, LedgerChange};
+use aetheris_store::rules::Kept;
+use aetheris_store::{
+    CommitError, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork,
+};
 
 use crate::bugs::Mutation;
-use crate::config::{Program, STEPS_MAX, wait_key};
-use crate::fact::{self, Fact, MOMENT, NOW, Outcome, Permit, READING};
+use crate::config::{Program, wait_key};
+use crate::fact::{self, Fact, Late, NOW, Outcome, Permit, READING};
 use crate::laws::{Law, Sight, judge};
 use crate::signal::Signal;
-use crate::state::{Change, Entry, Fold, Inbox, Job, Right, Row, Unit, replay};
+use crate::state::{Change, Fold, Inbox, Job, Right, Row, Unit, replay};
 use crate::system::{Search, System};
 
 /// Why a unit was not written. Nothing of it is there.
@@ -35,11 +40,11 @@ pub enum Refused {
     Signal,
     /// The ledger refuses.
     Ledger,
+    /// Another call of the key is known to have succeeded.
+    Succeeded,
     /// The facts contradict the log: a law is broken.
     Illegal,
 }
-
-type Ledger = [Option<Row>; STEPS_MAX];
 
 /// Writes a unit, or nothing of it.
 ///
@@ -49,19 +54,20 @@ pub fn commit(search: &Search, system: &mut System, unit: &Unit) -> Result<(), R
     let at = usize::from(unit.job);
     let job = system.jobs[at].clone();
     let program = search.program(&job);
-    let holder = job.holder();
-    let guard = guard(search, unit.right);
-    let unfenced = search.config.has(Mutation::FenceNotChecked) && matches!(unit.right, Right::Run(_));
-    if !unfenced && admit(guard, job.view.fold.state().fence, holder.as_ref(), NOW).is_err() {
-        if matches!(unit.right, Right::Run(_)) {
-            search.tally.see(Sight::StaleRefused);
-        }
-        return Err(Refused::Guard);
-    }
-    check(search, &job, unit, guard, holder.as_ref())?;
-    let ledger = check_ledger(search, program, &job, unit)?;
+    let holder = holder(search, &job, unit);
+    let mut work = work(search, &job, unit);
+    let facts = facts(search, &job, unit, holder.as_ref());
+    decide::admit(&work, &facts, READING).map_err(|refusal| refused(search, unit, &refusal))?;
+    let fold = fold(&job, program, unit);
+    work.row = fold.as_ref().map(|fold| Projection::of(fold.state(), false));
+    let decided = match decide::decide(&work, &facts, READING) {
+        Ok(writes) => Some(writes),
+        Err(CommitError::Refused(refusal)) => return Err(refused(search, unit, &refusal)),
+        // Its author is wrong: it consumes what is not kept, or gives away what still runs.
+        Err(CommitError::Failed(_) | CommitError::Unknown(_)) => None,
+    };
     judge_write(search, system, &job, unit);
-    let Some(fold) = append(&job, program, unit) else {
+    let (Some(fold), Some(writes)) = (fold, decided) else {
         judge(search, system, Law::MovesAreLegal, false);
         return Err(Refused::Illegal);
     };
@@ -72,14 +78,56 @@ pub fn commit(search: &Search, system: &mut System, unit: &Unit) -> Result<(), R
         }
     }
     let job = &mut system.jobs[at];
-    job.view.ledger = ledger;
+    change_ledger(search, job, unit, &writes.ledger);
     change(search, job, unit, fold);
     Ok(())
 }
 
-fn guard(search: &Search, right: Right) -> Guard {
+/// Why the store has refused.
+fn refused(search: &Search, unit: &Unit, refusal: &Refusal) -> Refused {
+    match refusal {
+        Refusal::Guard(_) => {
+            if matches!(unit.right, Right::Run(_)) {
+                search.tally.see(Sight::StaleRefused);
+            }
+            Refused::Guard
+        }
+        Refusal::LeaseExpired => {
+            search.tally.see(Sight::LeaseRefused);
+            Refused::Lease
+        }
+        Refusal::Sequence { .. } => {
+            search.tally.see(Sight::SequenceRefused);
+            Refused::Sequence
+        }
+        Refusal::SignalKept(_) => {
+            let waits = matches!(unit.right, Right::Run(_));
+            search.tally.see(if waits { Sight::WaitRaced } else { Sight::KeepRaced });
+            Refused::Signal
+        }
+        Refusal::Ledger(LedgerRefusal::Succeeded(_)) => Refused::Succeeded,
+        Refusal::Ledger(refusal) => {
+            if matches!(refusal, LedgerRefusal::CanStillArrive { .. }) {
+                search.tally.see(Sight::DisprovedTooEarly);
+            }
+            Refused::Ledger
+        }
+        // No unit of the search makes a job, records a plan or comes near a bound.
+        Refusal::UnknownJob
+        | Refusal::UnknownPlan
+        | Refusal::Duplicate(_)
+        | Refusal::KeyConflict(_)
+        | Refusal::Bound { .. } => Refused::Illegal,
+    }
+}
+
+fn guard(search: &Search, job: &Job, right: Right) -> Guard {
     match right {
         Right::Due => Guard::Due(NOW),
+        Right::Run(_) if search.config.has(Mutation::FenceNotChecked) => match job.held {
+            true => Guard::Run(job.view.fold.state().fence),
+            false => Guard::Outside,
+        },
         Right::Run(epoch) => Guard::Run(fact::fence(epoch)),
         Right::Outside => Guard::Outside,
         Right::Expired(_) if search.config.has(Mutation::ReclaimIgnoresLease) => Guard::Outside,
@@ -88,36 +136,75 @@ fn guard(search: &Search, right: Right) -> Guard {
     }
 }
 
-/// Permission, sequence and kept signals.
-fn check(search: &Search, job: &Job, unit: &Unit, guard: Guard, holder: Option<&Holder>) -> Result<(), Refused> {
+/// Who holds the job, as the check sees it.
+fn holder(search: &Search, job: &Job, unit: &Unit) -> Option<Holder> {
+    let careless = search.config.has(Mutation::PermissionWithoutLease) && asked(unit).next().is_some();
+    let holder = job.holder()?;
+    Some(if careless { Holder { lease_until: NOW.after(fact::LIFETIME), ..holder } } else { holder })
+}
+
+fn asked(unit: &Unit) -> impl Iterator<Item = Permit> + '_ {
+    unit.entries.iter().filter_map(|entry| match entry.ledger {
+        Some(Change::Ask(permit)) => Some(permit),
+        Some(Change::Settle(..)) | None => None,
+    })
+}
+
+/// The unit as a store is given it, without its events: what they mean is the fold's.
+fn work(search: &Search, job: &Job, unit: &Unit) -> UnitOfWork {
+    let guard = guard(search, job, unit.right);
     let mut work = UnitOfWork::new(fact::event_id(), fact::job_id(unit.job), Purpose::Record, guard);
-    work.expected_seq = unit.seen.map(|seen| seen.0);
-    for entry in &unit.entries {
-        if let Some(Change::Ask(permit)) = entry.ledger {
-            work.ledger.push(LedgerWrite::Permit(request(search, job, unit.job, permit)));
-        }
-    }
-    if rules::permission(&work, holder, NOW).is_err() && !search.config.has(Mutation::PermissionWithoutLease) {
-        search.tally.see(Sight::LeaseRefused);
-        return Err(Refused::Lease);
-    }
     let careless = search.config.has(Mutation::SequenceNotChecked)
         || (search.config.has(Mutation::TimerWithoutSequence) && fires(unit));
-    if !careless && rules::sequence(&work, job.view.fold.seq()).is_err() {
-        search.tally.see(Sight::SequenceRefused);
-        return Err(Refused::Sequence);
+    work.expected_seq = unit.seen.map(|seen| seen.0).filter(|_| !careless);
+    let looks = !search.config.has(Mutation::WaitWithoutLooking);
+    work.expected_signals = unit
+        .expected_signals
+        .filter(|_| looks)
+        .map(|(node, count)| ExpectedSignals { count: usize::from(count), key: wait_key(node) });
+    if unit.release {
+        work.lease = LeaseChange::Release;
     }
-    if let Some((node, count)) = unit.expected_signals
-        && !search.config.has(Mutation::WaitWithoutLooking)
-    {
-        let expected = ExpectedSignals { count: usize::from(count), key: wait_key(node) };
-        if rules::signals(&expected, job.view.kept_for(node).count()).is_err() {
-            let waits = matches!(unit.right, Right::Run(_));
-            search.tally.see(if waits { Sight::WaitRaced } else { Sight::KeepRaced });
-            return Err(Refused::Signal);
+    for entry in &unit.entries {
+        work.ledger.extend(entry.ledger.map(|change| ledger_write(search, job, unit.job, change)));
+        work.effects.extend(entry.effect.map(|permit| NewEffect {
+            key: fact::key_of(unit.job, permit.node),
+            permit: u32::from(permit.number),
+            permit_id: permit.id(),
+            result: Json::null(),
+        }));
+        work.inbox.extend(entry.inbox.map(|change| match change {
+            Inbox::Receive { delivered, signal } => InboxWrite::Receive {
+                delivered,
+                key: wait_key(signal.node),
+                payload: Json::null(),
+                signal: signal.name(),
+                wait_type: None,
+            },
+            Inbox::Consume(signal) => InboxWrite::Consume(signal.name()),
+        }));
+    }
+    work
+}
+
+fn ledger_write(search: &Search, job: &Job, number: u8, change: Change) -> LedgerWrite {
+    match change {
+        Change::Ask(permit) => LedgerWrite::Permit(request(search, job, number, permit)),
+        Change::Settle(permit, LedgerTrigger::Disprove) => {
+            let early = search.config.has(Mutation::DisproofBelievedEarly);
+            LedgerWrite::Disprove(Disproof {
+                asked: None,
+                grounds: if early { Grounds::Refuses } else { Grounds::Clock },
+                key: fact::key_of(number, permit.node),
+                lifetime: fact::LIFETIME,
+                permit_id: permit.id(),
+                settle: Span::ZERO,
+            })
+        }
+        Change::Settle(permit, trigger) => {
+            LedgerWrite::Settle(Settle { key: fact::key_of(number, permit.node), permit_id: permit.id(), trigger })
         }
     }
-    Ok(())
 }
 
 fn fires(unit: &Unit) -> bool {
@@ -138,94 +225,77 @@ fn request(search: &Search, job: &Job, number: u8, permit: Permit) -> PermitRequ
     }
 }
 
-/// Every change of the ledger, each on those before it, and that effects are of the current permit.
-fn check_ledger(search: &Search, program: &Program, job: &Job, unit: &Unit) -> Result<Ledger, Refused> {
-    let mut rows = job.view.ledger;
-    let id = fact::job_id(unit.job);
-    for change in unit.entries.iter().filter_map(|entry| entry.ledger) {
-        let permit = match change {
-            Change::Ask(permit) | Change::Settle(permit, _) => permit,
-        };
-        let place = usize::from(permit.node);
-        let class = program.steps[place].class().unwrap_or(EffectClass::Pure);
-        let existing = rows[place].map(|row| row.full(unit.job, class));
-        let row = match change {
-            Change::Ask(permit) => ask(search, job, (id, unit), existing.as_ref(), permit)?,
-            Change::Settle(permit, LedgerTrigger::Disprove) => disprove(search, unit.job, existing.as_ref(), permit)?,
-            Change::Settle(permit, trigger) => settle(search, unit.job, existing.as_ref(), permit, trigger)?,
-        };
-        let passed = rows[place].is_some_and(|old| old.passed && old.permit == permit);
-        rows[place] = Some(Row { disproved: row.disproved, passed, permit, status: row.status });
+/// What the store looks up for the decision.
+fn facts<'f>(search: &Search, job: &Job, unit: &Unit, holder: Option<&'f Holder>) -> Facts<'f> {
+    let state = job.view.fold.state();
+    let size = Kept::of(&Json::null());
+    let changes = unit.entries.iter().filter_map(|entry| entry.ledger);
+    let ledger = changes.filter_map(|change| row(search, job, unit.job, change)).collect();
+    let kept = job.view.kept.iter().map(|signal| (signal.name(), KnownSignal { kept: true, size }));
+    let gone = job.delivered.iter().chain(&job.refused);
+    let known = gone.map(|signal| (signal.name(), KnownSignal { kept: false, size })).chain(kept);
+    let forgotten = search.config.has(Mutation::SuccessForgotten);
+    let contradicted = |permit: &Permit| job.contradicted[usize::from(permit.node)] && !forgotten;
+    Facts {
+        client_key: None,
+        generation: state.fence.generation,
+        job: Some(JobFacts { fence: state.fence, head: Hash::ZERO, holder, seq: state.seq, status: state.status }),
+        kept: job.view.kept.iter().fold(Kept::default(), |all, _| all.plus(size)),
+        kept_of: unit.expected_signals.map_or(0, |(node, _)| job.view.kept_for(node).count()),
+        last_event: true,
+        ledger,
+        plan: true,
+        signals: if unit.entries.iter().any(|entry| entry.inbox.is_some()) { known.collect() } else { BTreeMap::new() },
+        succeeded: asked(unit)
+            .filter(contradicted)
+            .map(|permit| fact::key_of(unit.job, permit.node))
+            .collect::<BTreeSet<_>>(),
     }
-    for permit in unit.entries.iter().filter_map(|entry| entry.effect) {
-        let place = usize::from(permit.node);
-        let class = program.steps[place].class().unwrap_or(EffectClass::Pure);
-        let row = rows[place].map(|row| row.full(unit.job, class));
-        let new = NewEffect {
-            key: fact::key_of(unit.job, permit.node),
-            permit: u32::from(permit.number),
-            permit_id: permit.id(),
-            result: Json::null(),
-        };
-        rules::effect(row.as_ref(), &new).map_err(|_| Refused::Ledger)?;
-    }
-    Ok(rows)
 }
 
-fn ask(
+/// The row of a change's key.
+fn row(
     search: &Search,
     job: &Job,
-    (id, unit): (JobId, &Unit),
-    existing: Option<&LedgerRow>,
-    permit: Permit,
-) -> Result<LedgerRow, Refused> {
-    let request = request(search, job, unit.job, permit);
-    let fence = job.view.fold.state().fence;
-    let loose = existing.cloned().filter(|_| search.config.has(Mutation::LedgerNotArbitrated)).map(|row| LedgerRow {
-        permit: request.permit.saturating_sub(1),
-        status: ledger::LedgerStatus::NotSent,
-        ..row
-    });
-    let existing = loose.as_ref().or(existing);
-    let row = ledger::grant(id, fence, existing, &request, READING).map_err(|_| Refused::Ledger)?;
-    if permit.number > 1 {
-        search.tally.see(Sight::SecondPermit);
-    }
-    Ok(row)
-}
-
-fn settle(
-    search: &Search,
-    job: u8,
-    existing: Option<&LedgerRow>,
-    permit: Permit,
-    trigger: LedgerTrigger,
-) -> Result<LedgerRow, Refused> {
-    let change = Settle { key: fact::key_of(job, permit.node), permit_id: permit.id(), trigger };
-    let any = existing.cloned().filter(|_| search.config.has(Mutation::DepositOfAnyPermit)).map(|row| LedgerRow {
-        permit: u32::from(permit.number),
-        permit_id: permit.id(),
-        ..row
-    });
-    ledger::settle(any.as_ref().or(existing), &change, NOW).map_err(|_| Refused::Ledger)
-}
-
-fn disprove(search: &Search, job: u8, existing: Option<&LedgerRow>, permit: Permit) -> Result<LedgerRow, Refused> {
-    let early = search.config.has(Mutation::DisproofBelievedEarly);
-    let disproof = Disproof {
-        asked: None,
-        grounds: if early { Grounds::Refuses } else { Grounds::Clock },
-        key: fact::key_of(job, permit.node),
-        lifetime: fact::LIFETIME,
-        permit_id: permit.id(),
-        settle: Span::ZERO,
-    };
-    disproof::disprove(existing, &disproof, READING).map_err(|refusal| {
-        if matches!(refusal, ledger::LedgerRefusal::CanStillArrive { .. }) {
-            search.tally.see(Sight::DisprovedTooEarly);
+    number: u8,
+    change: Change,
+) -> Option<(aetheris_core::id::IdempotencyKey, LedgerRow)> {
+    let (Change::Ask(permit) | Change::Settle(permit, _)) = change;
+    let place = usize::from(permit.node);
+    let class = search.program(job).steps[place].class().unwrap_or(EffectClass::Pure);
+    let row = job.view.ledger[place]?.full(number, class);
+    let (number, id) = (u32::from(permit.number), permit.id());
+    let row = match change {
+        Change::Ask(_) if search.config.has(Mutation::LedgerNotArbitrated) => {
+            LedgerRow { permit: number.saturating_sub(1), status: LedgerStatus::NotSent, ..row }
         }
-        Refused::Ledger
-    })
+        Change::Settle(_, trigger)
+            if search.config.has(Mutation::DepositOfAnyPermit) && trigger != LedgerTrigger::Disprove =>
+        {
+            LedgerRow { permit: number, permit_id: id, ..row }
+        }
+        Change::Ask(_) | Change::Settle(..) => row,
+    };
+    Some((row.key, row))
+}
+
+/// The rows as they were decided.
+fn change_ledger(search: &Search, job: &mut Job, unit: &Unit, decided: &[LedgerChange]) {
+    let changes = unit.entries.iter().filter_map(|entry| entry.ledger);
+    for (change, LedgerChange { after, .. }) in changes.zip(decided) {
+        let permit = match change {
+            Change::Ask(permit) => {
+                if permit.number > 1 {
+                    search.tally.see(Sight::SecondPermit);
+                }
+                permit
+            }
+            Change::Settle(permit, _) => permit,
+        };
+        let row = &mut job.view.ledger[usize::from(permit.node)];
+        let passed = row.is_some_and(|old| old.passed && old.permit == permit);
+        *row = Some(Row { disproved: after.disproved, passed, permit, status: after.status });
+    }
 }
 
 /// What the checks are for, judged from the truth.
@@ -246,7 +316,9 @@ fn judge_write(search: &Search, system: &mut System, job: &Job, unit: &Unit) {
         judge(search, system, Law::LogIsDense, seen);
     }
     for entry in &unit.entries {
-        if let Some(Change::Ask(_)) = entry.ledger {
+        if let Some(Change::Ask(permit)) = entry.ledger {
+            let known = job.contradicted[usize::from(permit.node)];
+            judge(search, system, Law::NothingAfterSuccess, !known);
             judge(search, system, Law::PermitNeedsLease, job.held && job.live && unit.right == Right::Run(epoch));
         }
         if let Some(fact) = entry.fact {
@@ -312,16 +384,8 @@ fn judge_end(search: &Search, system: &mut System, job: &Job, node: u8, signal: 
     }
 }
 
-/// Folds the facts as every later reader will; `None` where the reducer refuses one, or a signal is consumed that is not
-/// kept.
-fn append(job: &Job, program: &Program, unit: &Unit) -> Option<Fold> {
-    let kept = |entry: &Entry| match entry.inbox {
-        Some(Inbox::Consume(signal)) => job.view.kept.contains(&signal),
-        Some(Inbox::Receive { .. }) | None => true,
-    };
-    if !unit.entries.iter().all(kept) {
-        return None;
-    }
+/// Folds the facts as every later reader will; `None` where the reducer refuses one.
+fn fold(job: &Job, program: &Program, unit: &Unit) -> Option<Fold> {
     if unit.entries.iter().all(|entry| entry.fact.is_none()) {
         return Some(job.view.fold.clone());
     }
@@ -358,8 +422,9 @@ fn change(search: &Search, job: &mut Job, unit: &Unit, fold: Fold) {
             Some(_) | None => {}
         }
     }
-    if let Some(permit) = unit.evidence {
+    if let Some(Late { contradicts, permit }) = unit.evidence {
         job.evidence[usize::from(permit.node)] |= permit.bit();
+        job.contradicted[usize::from(permit.node)] |= contradicts;
     }
     for (place, node) in program.paths.iter().enumerate() {
         for doubt in [false, true] {
@@ -369,90 +434,4 @@ fn change(search: &Search, job: &mut Job, unit: &Unit, fold: Fold) {
         }
     }
     job.view.fold = fold;
-}
-
-/// Claims a job: the epoch is raised and the event appended in one statement. Its new epoch, if it was claimable.
-pub fn claim(search: &Search, system: &mut System, number: u8) -> Option<u8> {
-    let at = usize::from(number);
-    let job = system.jobs[at].clone();
-    let status = job.status();
-    if !is_claimable(search, system, number) {
-        return None;
-    }
-    if search.config.session && number > 0 {
-        search.tally.see(Sight::SessionGoesOn);
-    }
-    let program = search.program(&job);
-    let before = job.view.fold.epoch();
-    let epoch = if search.config.has(Mutation::EpochNotRaised) && before > 0 { before } else { before + 1 };
-    judge(search, system, Law::NoClaimAfterEnd, !status.is_terminal());
-    judge(search, system, Law::EpochGrows, epoch == before + 1);
-    let mut state = job.view.fold.state().clone();
-    let event = Fact::Claimed(epoch).event(number, program);
-    let folded = replay(&mut state, event, epoch);
-    if folded.is_err() {
-        judge(search, system, Law::MovesAreLegal, false);
-        return None;
-    }
-    let job = &mut system.jobs[at];
-    job.view.fold = Fold::of(state, &program.paths);
-    job.held = true;
-    job.live = true;
-    Some(epoch)
-}
-
-/// Whether a claim finds the job.
-pub fn is_claimable(search: &Search, system: &System, number: u8) -> bool {
-    is_due(search, &system.jobs[usize::from(number)]) && !held_up(search, system, number)
-}
-
-/// Whether production's rule lets the job be claimed now, its session aside.
-fn is_due(search: &Search, job: &Job) -> bool {
-    let now = if job.moment && !search.config.has(Mutation::MomentNotSeen) { MOMENT } else { NOW };
-    let row = Projection::of(job.view.fold.state(), false);
-    let not_before = row.not_before.map(|due| due.resolve(now)).filter(|_| match search.config.mutation {
-        Some(Mutation::DelayIgnored) => false,
-        Some(Mutation::PauseForgetsMoment) => job.pauses == 0,
-        Some(_) | None => true,
-    });
-    let claimable = rules::claimable(row.status, not_before, now);
-    if !claimable && rules::claimable(row.status, None, now) {
-        search.tally.see(Sight::TooEarly);
-    }
-    claimable
-}
-
-/// Whether another job of the session comes first. The stores say it in their queries (L8), here it is said once more:
-/// each job is held up by every one that was sent before it and has not ended.
-fn held_up(search: &Search, system: &System, number: u8) -> bool {
-    let open = |job: &Job| match search.config.mutation {
-        Some(Mutation::SessionHeldUpByHeld) => job.held,
-        Some(Mutation::SessionPassesPaused) => !job.status().is_terminal() && job.status() != JobStatus::Paused,
-        Some(Mutation::SessionNeedsAnswer) => job.status() != JobStatus::Completed,
-        Some(_) | None => !job.status().is_terminal(),
-    };
-    let held_up = search.config.session && system.jobs[..usize::from(number)].iter().any(open);
-    if held_up {
-        search.tally.see(Sight::HeldUp);
-    }
-    held_up
-}
-
-/// Renews a run's lease, if the store agrees. Whether it did.
-pub fn renew(search: &Search, system: &mut System, number: u8, epoch: u8) -> bool {
-    let at = usize::from(number);
-    let job = &system.jobs[at];
-    let live = job.holder().is_some_and(|holder| holder.is_live(NOW));
-    let same = job.view.fold.epoch() == epoch && job.held;
-    let accepted = match search.config.mutation {
-        Some(Mutation::RenewalRevives) => same,
-        Some(Mutation::RenewalOfAnyFence) => live,
-        Some(_) | None => same && live,
-    };
-    if accepted {
-        search.tally.see(Sight::Renewed);
-        judge(search, system, Law::RenewsOnlyLive, same && live);
-        system.jobs[at].live = true;
-    }
-    accepted
 }

@@ -262,6 +262,7 @@ impl Search {
                 delivered: Vec::new(),
                 due: [0; STEPS_MAX],
                 expired: false,
+                contradicted: [false; STEPS_MAX],
                 evidence: [0; STEPS_MAX],
                 left: [0; STEPS_MAX],
                 later: *later,

@@ -37,9 +37,11 @@ impl Around {
         let status = store.status().await?;
         let running = status.jobs.get(&JobStatus::Running).copied().unwrap_or(0);
         let pending = row.status == JobStatus::Pending;
+        // A paused one keeps its place.
+        let queues = matches!(row.status, JobStatus::Pending | JobStatus::Paused);
         // What is around a job is of its own tenant.
         let scope = Scope::Tenant(row.tenant.clone());
-        let before = if pending { store.ahead_in_session(scope.clone(), row.id).await? } else { None };
+        let before = if queues { store.ahead_in_session(scope.clone(), row.id).await? } else { None };
         let kept = if row.status.is_terminal() { Vec::new() } else { store.kept(scope, row.id).await? };
         let (generation, now) = (status.generation, status.now);
         let around = Self { before, failed_claim: None, generation, kept, now, running };
@@ -62,7 +64,7 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
         JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
         JobStatus::Running => vec![held(row, state, plan, around.now)],
-        JobStatus::Paused => paused(outlined, plan, around.generation),
+        JobStatus::Paused => paused(outlined, plan, around),
         JobStatus::Pending => pending(row, state, around),
     };
     if let Some(reason) = reasons.first_mut() {
@@ -72,11 +74,11 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
 }
 
 /// The hold, and what keeps the job from going on once it is let go: an answer counts while it is paused.
-fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, generation: u32) -> Vec<WhyView> {
+fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, around: &Around) -> Vec<WhyView> {
     let (row, state) = (&outlined.row, outlined.state());
     let (reason, since) = row.paused.unwrap_or((PauseReason::Operator, row.updated_at));
     let (code, detail) = match reason {
-        PauseReason::Operator if view::paused(row, generation).is_some_and(|paused| paused.before_restore) => (
+        PauseReason::Operator if view::paused(row, around.generation).is_some_and(|paused| paused.before_restore) => (
             WhyCode::RestoredHold,
             "paused by an operator, and not run since a restore: first check what the job did after the backup was taken",
         ),
@@ -96,6 +98,7 @@ fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, generation: u32) -> 
             let detail = doubted(row, plan, node, step)?;
             Some(WhyView::new(WhyCode::InDoubt, detail, &Command::InDoubtOf(row.id), since))
         }));
+        reasons.extend(not_yet(row, state, around));
     }
     reasons
 }
@@ -146,6 +149,13 @@ fn ended(row: &JobRow, state: &JobState) -> WhyView {
         }
         None => Command::Trace(row.id),
     };
+    for (node, step) in &state.steps {
+        match step.left_in_doubt(state.status) {
+            Some(DoubtOutcome::Happened) => detail.push_str(&format!("; the call of {node} happened")),
+            Some(DoubtOutcome::DidNotHappen) => detail.push_str(&format!("; the call of {node} did not happen")),
+            Some(DoubtOutcome::Unresolved) | None => {}
+        }
+    }
     let since = state.ended_at.unwrap_or(row.updated_at);
     WhyView::new(WhyCode::Ended, detail, &advice, since)
 }
@@ -205,14 +215,7 @@ fn tries(step: &StepState) -> String {
 }
 
 fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
-    let mut reasons = Vec::new();
-    if let Some(at) = row.not_before.filter(|at| *at > around.now) {
-        reasons.push(later(row, state, at));
-    }
-    if let Some(before) = &around.before {
-        let detail = format!("its session is busy: {} is {} and comes first", before.id, before.status.as_str());
-        reasons.push(WhyView::new(WhyCode::SessionBusy, detail, &Command::Why(before.id), row.created_at));
-    }
+    let reasons = not_yet(row, state, around);
     if !reasons.is_empty() {
         return reasons;
     }
@@ -237,6 +240,16 @@ fn pending(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
         }
     };
     vec![WhyView::new(code, detail, &advice, since)]
+}
+
+/// What keeps a job that nobody holds from being claimed, whether or not it is paused.
+fn not_yet(row: &JobRow, state: &JobState, around: &Around) -> Vec<WhyView> {
+    let later = row.not_before.filter(|at| *at > around.now).map(|at| later(row, state, at));
+    let behind = around.before.as_ref().map(|before| {
+        let detail = format!("its session is busy: {} is {} and comes first", before.id, before.status.as_str());
+        WhyView::new(WhyCode::SessionBusy, detail, &Command::Why(before.id), row.created_at)
+    });
+    later.into_iter().chain(behind).collect()
 }
 
 /// It is claimable later: after a back-off, or because it was sent so.

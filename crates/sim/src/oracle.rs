@@ -23,7 +23,7 @@ use crate::clients::Order;
 use crate::fault_rates::FaultRates;
 use crate::job_rules;
 use crate::program::{Act, Kind, Policy, Program};
-use crate::services::Services;
+use crate::services::{Asked, Services};
 use crate::tally::Tally;
 
 /// The jobs that still need something from the machine: neither have they ended, nor is a person asked, nor
@@ -319,7 +319,18 @@ fn started<'e>(events: &'e [Recorded], node: &'e str, by: Timestamp) -> impl Ite
     })
 }
 
-/// No question is put again once its answer is recorded, by a run that could know it.
+/// When the end of a node was stored.
+fn ended_at(events: &[Recorded], place: usize) -> Option<Timestamp> {
+    let node = format!("n{place}");
+    events.iter().find_map(|recorded| match &recorded.event {
+        Event::NodeFinished(finished) if finished.node.text() == node => Some(recorded.at),
+        Event::NodeSkipped(skipped) if skipped.node.text() == node => Some(recorded.at),
+        _ => None,
+    })
+}
+
+/// No question leaves before what its node needs is stored, and none is put again once its answer is recorded, by a run
+/// that could know it.
 fn asked_once(
     evidence: &Evidence<'_>,
     events: &[Recorded],
@@ -335,11 +346,20 @@ fn asked_once(
             Event::NodeFinished(finished) if finished.node.text() == node => Some((recorded.at, recorded.fence)),
             _ => None,
         });
+        let questions = || evidence.services.asked(&order.program.input(place, &order.message, outputs));
+        if step.kind == Kind::Model && !evidence.rates.jumps {
+            let ended: Vec<Option<Timestamp>> = step.needs.iter().map(|need| ended_at(events, *need)).collect();
+            for Asked { left, .. } in questions() {
+                tally.case("S6", ended.iter().all(|end| end.is_some_and(|end| end <= left)), || {
+                    format!("{} {node}: a question left at {left}; what it needs is stored since {ended:?}", order.job)
+                });
+            }
+        }
         let Some((at, fence)) = finished else { continue };
         match &step.kind {
             Kind::Model if !stale => {
-                let asked = evidence.services.asked(&order.program.input(place, &order.message, outputs));
-                tally.case("C6", asked.iter().all(|asked| *asked <= at), || {
+                let asked = questions();
+                tally.case("C6", asked.iter().all(|asked| asked.answered <= at), || {
                     format!("{} {node}: the model was asked at {asked:?}, its answer was recorded at {at}", order.job)
                 });
             }

@@ -52,7 +52,7 @@ struct State {
     keys: BTreeMap<IdempotencyKey, Known>,
     lines: Vec<WitnessLine>,
     /// Questions to the model: when, and which.
-    questions: Vec<(Timestamp, String)>,
+    questions: Vec<(Asked, String)>,
     programs: BTreeMap<(String, String), Arc<Program>>,
 }
 
@@ -114,7 +114,7 @@ impl Services {
 
     /// When the model was asked a question.
     #[must_use]
-    pub fn asked(&self, prompt: &str) -> Vec<Timestamp> {
+    pub fn asked(&self, prompt: &str) -> Vec<Asked> {
         self.state().questions.iter().filter(|(_, asked)| asked == prompt).map(|(at, _)| *at).collect()
     }
 
@@ -333,6 +333,15 @@ impl std::fmt::Debug for Services {
     }
 }
 
+/// When a model was asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// It had its answer ready, or its refusal.
+    pub answered: Timestamp,
+    /// The question left.
+    pub left: Timestamp,
+}
+
 /// The services as the processes reach them.
 #[derive(Debug, Clone)]
 pub struct Outside(pub Arc<Services>);
@@ -378,12 +387,13 @@ impl Models for Outside {
     fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
+            let left = services.now();
             let pause = services.millis(1, 400);
             tokio::time::sleep(pause).await;
             let fails = services.rates.is_bad() && services.random().chance(services.rates.network);
-            let now = services.now();
+            let asked = Asked { answered: services.now(), left };
             let mut state = services.state();
-            state.questions.push((now, request.prompt.clone()));
+            state.questions.push((asked, request.prompt.clone()));
             if fails {
                 let error = Failure::new("model_busy", "the model is busy");
                 return Err(ModelError { error, retry_after: None, retryable: true, usage: None });

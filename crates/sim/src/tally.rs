@@ -7,7 +7,7 @@ use aetheris_check::Report;
 /// The invariants that this crate looks at beside those of the checker. A batch in which one of them has no
 /// case has not tested it. Its own are: S1, a proof of death takes every job of the dead back; S2, none is taken back for
 /// its lease from a process that lived, went on and was answered; S3, a call leaves within the margin of its
-/// permit; S4, a doubt whose answer is stored is not open; S5, an answer is kept once; S6, a call that leaves
+/// permit; S4, a doubt whose answer is stored is not open; S5, an answer is kept once; S6, a call or a question that leaves
 /// its process does so behind the stored ends of the nodes that its step needs. T1 to T5 are about what is told: the status
 /// of a job whose message is repeated, the refusal of another message under the same name, lists, whether late evidence
 /// contradicts the job, that a signal for a wait of the plan is taken, that a message which does not fit makes no job, that no

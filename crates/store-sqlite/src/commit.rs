@@ -6,7 +6,7 @@ use aetheris_core::id::{IdempotencyKey, SignalId};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_store::decide::{self, Facts, JobFacts, KnownSignal, Needs};
 use aetheris_store::rules::Kept;
-use aetheris_store::{CommitError, Committed, UnitOfWork, rules};
+use aetheris_store::{CommitError, Committed, UnitOfWork};
 use rusqlite::{Row, params};
 
 use crate::codes::int;
@@ -18,11 +18,11 @@ use crate::write;
 
 /// Decides a unit and writes it, or leaves everything as it is.
 pub(crate) fn apply(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<Committed, Stop> {
-    rules::shape(unit).map_err(|error| Stop::Answer(CommitError::Failed(error)))?;
+    let needs = decide::needs(unit).map_err(|error| Stop::Answer(CommitError::Failed(error)))?;
     let job = tx.sql.first(Query::JobHot, [&unit.job.to_bytes()[..]], rows::hot_job)?;
     let facts = Facts { generation: tx.generation, job: job.as_ref().map(job_facts), ..Facts::default() };
     decide::admit(unit, &facts, tx.reading()).map_err(|refusal| Stop::Answer(refusal.into()))?;
-    let facts = look_up(tx, unit, job.as_ref(), facts)?;
+    let facts = look_up(tx, (unit, needs), job.as_ref(), facts)?;
     let writes = decide::decide(unit, &facts, tx.reading()).map_err(Stop::Answer)?;
     write::put(tx, unit, job.as_ref(), &writes).map_err(Stop::Broken)
 }
@@ -34,11 +34,10 @@ fn job_facts(job: &HotJob) -> JobFacts<'_> {
 /// One statement for each kind of fact that the unit needs, or for each of them; most units need one or two.
 fn look_up<'f>(
     tx: &mut Tx<'_, '_>,
-    unit: &UnitOfWork,
+    (unit, needs): (&UnitOfWork, Needs<'_>),
     job: Option<&HotJob>,
     facts: Facts<'f>,
 ) -> Result<Facts<'f>, Error> {
-    let needs = decide::needs(unit);
     let num = job.map(|job| job.num);
     let last_event = match job.filter(|_| needs.last_event) {
         Some(job) => tx.sql.exists(Query::EventAt, params![job.num, int(job.seq)])?,

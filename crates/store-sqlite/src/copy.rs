@@ -308,6 +308,15 @@ fn staged(
     Ok(Staged { alone, backed, database: database.to_owned(), folder, generation, part, path, replaces })
 }
 
+/// The jobs that a restore has held by their rows, where their ids can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldRest {
+    /// They go on once they are resumed: the hold has written over what could not be read.
+    pub held: Vec<JobId>,
+    /// They cannot go on: row or history cannot be read.
+    pub unreadable: Vec<JobId>,
+}
+
 /// A job that has not ended.
 struct Open {
     /// None where it cannot be read.
@@ -348,22 +357,22 @@ fn whole(database: &Path) -> Result<(), Error> {
 
 impl Staged {
     /// Holds by their rows the jobs that no event could hold: those whose histories cannot be read, as the caller has
-    /// found, and those whose rows cannot be. A build that can read them will not go on with them by itself. The answer
-    /// names them, where their ids can be read, and the paused jobs whose rows cannot be read, which stay as they are.
-    /// Nobody may have the copy open.
+    /// found, and those whose rows cannot be. A build that can read them will not go on with them by itself. Paused jobs
+    /// whose rows cannot be read stay as they are. Nobody may have the copy open.
     ///
     /// # Errors
     /// The copy cannot be written, or a job is open that the caller should have held.
-    pub fn hold_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, StoreError> {
+    pub fn hold_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<HeldRest, StoreError> {
         self.held_rest(now, unreadable).map_err(|error| error.at("restore"))
     }
 
-    fn held_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<Vec<JobId>, Error> {
+    fn held_rest(&self, now: Timestamp, unreadable: &[JobId]) -> Result<HeldRest, Error> {
         let mut conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let tx = conn.transaction()?;
         let rest = open_jobs(&tx, false)?;
         // Those that were held before stay as they are, and are named again.
         let before = open_jobs(&tx, true)?.into_iter().filter(|job| !job.readable);
+        let mut left: Vec<JobId> = before.filter_map(|job| job.id).collect();
         let unreadable: BTreeSet<&JobId> = unreadable.iter().collect();
         for job in &rest {
             match &job.id {
@@ -376,9 +385,17 @@ impl Staged {
             let (paused, restored) = (JobStatus::Paused.code(), PauseReason::Restored.code());
             tx.execute(Query::JobHold.sql(), params![job.num, paused, restored, now.micros()])?;
         }
+        // A hold writes what may have been all that was damaged: such a job can go on.
+        let damaged: BTreeSet<i64> =
+            open_jobs(&tx, true)?.into_iter().filter(|job| !job.readable).map(|job| job.num).collect();
         tx::recount(&mut Prepared::new(&tx))?;
         tx.commit()?;
-        Ok(rest.into_iter().chain(before).filter_map(|job| job.id).collect())
+        let mut held = Vec::new();
+        for (num, id) in rest.into_iter().filter_map(|job| Some((job.num, job.id?))) {
+            let lost = damaged.contains(&num) || unreadable.contains(&id);
+            if lost { left.push(id) } else { held.push(id) }
+        }
+        Ok(HeldRest { held, unreadable: left })
     }
 
     /// Puts the copy in the database's place. What was there is kept under another name, which is the answer. Nobody

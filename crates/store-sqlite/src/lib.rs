@@ -86,7 +86,7 @@ mod wal;
 mod write;
 mod writer;
 
-pub use copy::{Backed, Progress, Staged, backup, recognise, stage};
+pub use copy::{Backed, HeldRest, Progress, Staged, backup, recognise, stage};
 pub use file::{ENDINGS, LIVE, LOCK, PID, in_folder_of};
 pub use open::{EXIT_IO, Fatal, SqliteOptions};
 pub use part::Stop;

@@ -57,7 +57,8 @@ fn events(
     (first, seen): (EventId, u64),
     events: usize,
 ) -> Result<Option<Committed>, Error> {
-    if event(tx, num, int(seen) + 1)?.is_none_or(|(id, _, _)| id != first) {
+    let by_place = aetheris_fault::planted!("trace-by-place");
+    if event(tx, num, int(seen) + 1)?.is_none_or(|(id, _, _)| id != first && !by_place) {
         return Ok(None);
     }
     let seq = int(seen) + count(events);

@@ -230,8 +230,8 @@ impl<'c> Writer<'c> {
         if self.pending.is_empty() || self.claimable {
             return;
         }
-        if self.next_due.is_some_and(|due| due <= self.now()) {
-            self.claimable = true;
+        self.claimable = self.next_due.is_some_and(|due| due <= self.now());
+        if self.claimable {
             return;
         }
         // Asked in every round it would be a tenth of a short transaction's work.
@@ -246,7 +246,7 @@ impl<'c> Writer<'c> {
             && version != self.data_version
         {
             self.data_version = version;
-            self.claimable = true;
+            self.claimable = !aetheris_fault::planted!("writer-sees-no-others");
         }
     }
 

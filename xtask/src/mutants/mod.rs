@@ -73,6 +73,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
     let output = root.join("target/mutants");
     let done = step(&format!("cargo mutants {}", args.join(" ")), || {
         let mut command = command(root, &tool, &output);
+        let names = args.iter().zip(args.iter().skip(1)).filter(|(flag, _)| *flag == "--package" || *flag == "-p");
+        names.for_each(|(_, package)| unoptimised(&mut command, package));
         ended_well(command.args(&args))
     });
     done && judge(&output.join("mutants.out"), arguments.iter().any(|argument| argument == "--in-diff"))
@@ -91,9 +93,16 @@ fn command(root: &Path, tool: &Path, output: &Path) -> Command {
     command.args(["mutants", "--jobs", "1", "--no-shuffle", "--colors", "never", "--output"]).arg(output);
     // Nobody debugs a mutant; a build takes a third less.
     command.env("CARGO_PROFILE_DEV_DEBUG", "none").env("CARGO_PROFILE_TEST_DEBUG", "none");
+    // A mutant is one function of a crate: from the build of the one before it, it takes a tenth of the time.
+    command.env("CARGO_INCREMENTAL", "1");
     // The copy that is mutated is another one each time; what it depends on is built once.
     command.env("CARGO_TARGET_DIR", root.join("target/mutants/build")).current_dir(root);
     command
+}
+
+/// Builds the crate that is mutated without optimisation: it is built for each mutant, and its tests run once.
+fn unoptimised(command: &mut Command, package: &str) {
+    command.arg(format!("--cargo-arg=--config=profile.dev.package.{package}.opt-level=0"));
 }
 
 /// Whether every mutant was tried. 2: some were missed; 3: some took too long. What that means is judged by the caller.

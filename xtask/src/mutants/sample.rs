@@ -125,6 +125,7 @@ fn of_part(root: &Path, tool: &Path, sampled: &Sampled, (part, parts): (usize, u
     let ended = step(&format!("cargo mutants --package {} --shard {shard}", package(name)), || {
         let mut command = super::command(root, tool, &folder);
         command.args(["--config", CONFIG, "--package", &package(name), "--shard", &shard, "--sharding", "round-robin"]);
+        super::unoptimised(&mut command, &package(name));
         for tests in sampled.tested_by {
             command.args(["--test-package", tests]);
         }

@@ -46,8 +46,11 @@ pub struct InDoubt {
     #[arg(long)]
     pub unresolved: bool,
     /// Only those of this job, as in `aetheris in-doubt --unresolved --job JOB`
-    #[arg(long, value_name = "JOB")]
+    #[arg(long, value_name = "JOB", conflicts_with = "of")]
     pub job: Option<String>,
+    /// The same as `--job JOB`
+    #[arg(value_name = "JOB")]
+    pub of: Option<String>,
 }
 
 /// Commands about calls whose outcome is unknown.

@@ -59,14 +59,16 @@ async fn restored(given: &args::Restore, config: &Config, context: &Context) -> 
     let clock = Arc::clone(&system.clock);
     let staged = blocking(move || wiring::stage(&file, &at, clock.as_ref(), &mut told)).await?;
     let staged = staged.map_err(|error| refused(&given.file, &error))?;
-    let holds = hold(&staged, system.clone(), &context.out).await?;
+    let mut holds = hold(&staged, system.clone(), &context.out).await?;
     let (generation, jobs) = (staged.generation, staged.backed.jobs);
     let now = system.clock.wall();
     let unread = holds.unreadable.clone();
-    let (staged, unreadable) = blocking(move || staged.hold_rest(now, &unread).map(|unreadable| (staged, unreadable)))
+    let (staged, rest) = blocking(move || staged.hold_rest(now, &unread).map(|rest| (staged, rest)))
         .await?
         .map_err(|error| refused(&given.file, &error))?;
-    let unreadable: Vec<String> = holds.unreadable_before.iter().chain(&unreadable).map(ToString::to_string).collect();
+    holds.now += rest.held.len();
+    let unreadable = holds.unreadable_before.iter().chain(&rest.unreadable);
+    let unreadable: Vec<String> = unreadable.map(ToString::to_string).collect();
     let custody = wiring::custody(&system, false);
     let aside =
         blocking(move || staged.put_in_place(now, custody)).await?.map_err(|error| refused(&database, &error))?;

@@ -43,9 +43,9 @@ pub(super) async fn list(given: &args::Waits, context: &Context) -> Result<Exit,
 }
 
 pub(super) async fn in_doubt(given: args::InDoubt, context: &Context) -> Result<Exit, Error> {
-    let args::InDoubt { action, job, unresolved } = given;
+    let args::InDoubt { action, job, of, unresolved } = given;
     match action {
-        None | Some(InDoubtAction::List) => list_in_doubt(job.as_deref(), unresolved, context).await,
+        None | Some(InDoubtAction::List) => list_in_doubt(job.or(of).as_deref(), unresolved, context).await,
         Some(InDoubtAction::Resolve(given)) => resolve(&given, context).await,
     }
 }

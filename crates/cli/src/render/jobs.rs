@@ -7,6 +7,7 @@ use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
+use aetheris_core::step::StepStatus;
 
 use super::safe::one_line;
 use super::standing::became;
@@ -51,9 +52,21 @@ fn about(job: &JobView, now: Now) -> String {
         return one_line(&wait);
     }
     match &job.worker {
-        Some(worker) if !job.status.is_terminal() => one_line(&format!("by {worker}")),
+        Some(worker) if !job.status.is_terminal() => {
+            let asked = asked(job).map(|asked| format!("; {asked}")).unwrap_or_default();
+            one_line(&format!("by {worker}{asked}"))
+        }
         Some(_) | None => String::new(),
     }
+}
+
+/// What the worker that holds the job was asked for.
+fn asked(job: &JobView) -> Option<&'static str> {
+    job.end_requested.filter(|_| !job.status.is_terminal()).map(|cause| match cause {
+        EndCause::Cancel => "asked to cancel: its worker ends it",
+        EndCause::Pause => "asked to pause: its worker lets go of it when the call in flight has ended",
+        EndCause::Deadline => "its deadline has passed",
+    })
 }
 
 /// Why a job is held still, and since when.
@@ -106,6 +119,8 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
     }
     if let Some(waiting) = &job.waiting {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
+    } else if job.paused.is_some() {
+        text.push_str(&doubts(job, program, style));
     }
     let kept = kept(job.kept.as_deref().unwrap_or_default(), style, now);
     if !kept.is_empty() {
@@ -168,11 +183,9 @@ fn fields(job: &JobView, why: &[WhyView], style: Style, now: Now) -> String {
     if let (Some(not_before), false) = (job.not_before, job.status.is_terminal()) {
         fields.push(("not before", at(not_before)));
     }
-    match (job.end_requested, job.status.is_terminal()) {
-        (Some(EndCause::Cancel), false) => fields.push(("ending", "asked to cancel; its worker ends it".to_owned())),
-        (Some(EndCause::Pause), false) => fields.push(("pausing", "asked to pause; its worker lets it go".to_owned())),
-        (Some(EndCause::Deadline), false) => fields.push(("ending", "its deadline has passed".to_owned())),
-        (Some(_) | None, _) => {}
+    if let Some(asked) = asked(job) {
+        let name = if job.end_requested == Some(EndCause::Pause) { "pausing" } else { "ending" };
+        fields.push((name, asked.to_owned()));
     }
     if let Some(usage) = &job.usage
         && (usage.tokens > 0 || usage.tool_calls > 0)
@@ -210,7 +223,7 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
         (true, _) => {
             let by_itself = match waiting.next {
                 Some(InDoubtNext::OwnPolicies) => {
-                    format!("{reason}; its tool's own policies come first, there is nothing for you to do yet")
+                    format!("{reason}; its tool's own policies come first: there is nothing for you to do yet")
                 }
                 Some(InDoubtNext::CalledAgain | InDoubtNext::Person) | None => String::new(),
             };
@@ -237,6 +250,17 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
         text.push_str(&format!("  {what}: {}\n", answer.line(program)));
     }
     text
+}
+
+/// The calls in doubt of a paused job that waits for no answer to one: it goes on with them itself once it is resumed.
+fn doubts(job: &JobView, program: &str, style: Style) -> String {
+    let steps = job.steps.iter().flatten().filter(|(_, step)| step.status == StepStatus::InDoubt);
+    let told = steps.map(|(node, _)| {
+        let what = format!("{node} is in doubt: its call has started and its outcome is unknown");
+        let command = Command::InDoubtOf(job.id).line(program);
+        format!("\n{}\n  see: {command}\n", style.paint(Tone::Attention, &wrap(&what, style.columns, 0, 2)))
+    });
+    told.collect()
 }
 
 /// How a job ended, if it has, and whether it left a call in doubt: nobody would look for it otherwise.

@@ -130,6 +130,12 @@ fn is_at_work(call: &InDoubtView) -> bool {
     call.next == Some(InDoubtNext::OwnPolicies)
 }
 
+/// Whether its job is paused, and its tool has something of its own to do about it before a person is asked.
+fn finds_out(call: &InDoubtView) -> bool {
+    let own = call.policy.as_deref().is_some_and(|policy| !matches!(policy, "human" | "fail"));
+    call.job_status == JobStatus::Paused && own
+}
+
 /// So many calls have their commands written out.
 const SHOWN: usize = 10;
 
@@ -142,6 +148,16 @@ fn resolve(calls: &[&InDoubtView], program: &str, style: Style) -> String {
         let command = Command::Resolve { invocation, job: call.job_id, permit }.line(program);
         let name = if calls.len() == 1 { String::new() } else { format!("{}: ", call.node_id) };
         text.push_str(&format!("  {name}{command}\n"));
+    }
+    for call in calls.iter().take(SHOWN).filter(|call| finds_out(call)) {
+        let (node, policy) = (&call.node_id, call.policy.as_deref().unwrap_or_default());
+        let resume = Command::Resume(call.job_id).line(program);
+        text.push_str(&dim(&format!(
+            "Or let the tool of {} find out ({}), by resuming the job:",
+            node,
+            one_line(policy)
+        )));
+        text.push_str(&format!("  {resume}\n"));
     }
     if calls.len() > SHOWN {
         text.push_str(&dim(

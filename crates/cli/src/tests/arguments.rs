@@ -155,6 +155,8 @@ fn in_doubt_lists_by_itself() {
         other => panic!("in-doubt was expected, not {other:?}"),
     };
     assert!(action("in-doubt").is_none());
+    // As for every other command, the job may stand by itself.
+    assert!(action("in-doubt job_01JD0000000000000000000001").is_none());
     assert!(matches!(action("in-doubt list"), Some(InDoubtAction::List)));
     let named = Some(KEY.parse::<IdempotencyKey>().unwrap());
     for key in [KEY.to_owned(), KEY.to_lowercase()] {

@@ -28,6 +28,28 @@ async fn a_paused_job_says_why_and_how_it_goes_on() {
     assert!(shown.contains("asked to pause"), "{shown}");
 }
 
+/// What it was in doubt about does not vanish from the page when the time of the doubt's own policy has passed.
+#[tokio::test]
+async fn a_paused_job_names_its_doubt_though_it_waits_for_no_answer() {
+    let mut job = paused(JOB, "operator");
+    job["steps"]["approval"] =
+        json!({ "status": "in_doubt", "attempt": 1, "started_at": "2026-11-21T09:30:00Z", "finished_at": null });
+    let url = serve(Router::new().route("/api/jobs/{id}", get(move || async move { job.to_string() }))).await;
+    let shown = run(&url, &["show", JOB]).await.stdout;
+    assert!(shown.contains("approval is in doubt: its call has started"), "{shown}");
+    assert!(shown.contains(&format!("see: aetheris in-doubt --job {JOB}\n")), "{shown}");
+}
+
+/// The list says it as well as the page: the worker that holds a job was asked for something.
+#[tokio::test]
+async fn a_list_says_what_a_worker_was_asked_for() {
+    let held = json!({ "worker": "w1", "end_requested": "pause" });
+    let list = json!({ "jobs": [job_with("running", held)], "next_cursor": null });
+    let url = serve(Router::new().route("/api/jobs", get(move || async move { list.to_string() }))).await;
+    let listed = run(&url, &["jobs"]).await.stdout;
+    assert!(listed.contains("w1; asked to pause"), "{listed}");
+}
+
 #[tokio::test]
 async fn a_held_job_is_asked_and_others_pause_at_once() {
     for (answer, words) in [

@@ -62,6 +62,7 @@ const SEARCHED: &[(&str, &str)] = &[
     ("reclaim-ignores-lease", "reclaim-ignores-lease"),
     ("renewal-by-worker", "renewal-of-any-fence"),
     ("sequence-not-checked", "sequence-not-checked"),
+    ("success-forgotten", "success-forgotten"),
     ("timeout-is-a-failure", "timeout-is-failure"),
     ("timer-fires-early", "timer-fires-early"),
     ("unknown-is-committed", "unknown-is-written"),
@@ -142,6 +143,28 @@ pub const BUGS: &[Bug] = &[
     ),
     Bug { in_store: true, ..survivor("session-by-id", "a session's jobs run in the order of their ids") },
     survivor("promoted-before-session", "a job whose time has come does not wait for its session"),
+    survivor("flush-beside-sent", "a unit is written beside the one that is on its way"),
+    survivor("result-of-a-cut-start", "a body counts though its start could not be kept"),
+    survivor("rows-left-behind", "a run that reads its job again keeps the rows of before"),
+    survivor("commit-not-noted", "a run forgets that it has committed a permit of the run before it"),
+    survivor("cursor-kept-over-cut", "a run goes on behind steps whose ends were cut off"),
+    survivor("question-before-durable", "a model is asked while what is before the question is being written"),
+    survivor("first-kept-fits", "the first kept signal ends a wait whether or not it fits"),
+    survivor("deposit-of-another-step", "a late outcome is kept under the name of another step"),
+    survivor("first-step-concludes", "the end of a body is taken for that of the first step"),
+    survivor("end-concluded-twice", "the end of a step is drafted twice"),
+    Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
+    Bug {
+        in_store: true,
+        ..survivor("success-forgotten", "a call is permitted though another of its key is known to have succeeded")
+    },
+    Bug { in_store: true, ..survivor("tenant-not-asked", "a tenant sees the jobs of another") },
+    Bug { in_store: true, ..survivor("client-key-of-any-tenant", "a client's key names a job of another tenant") },
+    Bug {
+        in_store: true,
+        ..survivor("session-of-any-tenant", "a conversation waits for another tenant's of the same name")
+    },
+    Bug { in_store: true, ..survivor("checkpoint-of-any-version", "a checkpoint of another form is folded on from") },
     tested(
         "claim-history-one-short",
         "a claim brings a history without its last event where one is too many",
@@ -261,6 +284,22 @@ pub const BUGS: &[Bug] = &[
         "a job is given up a minute after its first stream broke, though each brings events",
         "how_long_a_server_was_away",
     ),
+    tested(
+        "appended-behind-a-gap",
+        "events are appended behind one that is missing",
+        "a_held_row_that_is_ahead_of_its_events",
+    ),
+    tested(
+        "writer-sees-no-others",
+        "a claim that stands does not see what another process has written",
+        "time_and_the_writes_of_others_are_noticed_once_each",
+    ),
+    tested(
+        "memory-of-outputs-forgotten",
+        "the outputs of a run do not count for what its job may keep",
+        "a_job_keeps_no_more_than",
+    ),
+    tested("overlap-without-bound", "a run goes on however much of it is unwritten", "a_run_that_is_far_ahead_waits"),
     tested("never-stands-back", "a busy writer leaves other processes no turn", "a_busy_writer_stands_back"),
 ];
 

@@ -42,8 +42,9 @@ impl<'r> Run<'r> {
             if let Some(end) = ended {
                 return Ok(end);
             }
-            let full = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX;
-            if full || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX) {
+            let far = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX
+                || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX);
+            if far && !aetheris_fault::planted!("overlap-without-bound") {
                 self.flush(Purpose::Record).await?;
             }
             // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
@@ -79,7 +80,10 @@ impl<'r> Run<'r> {
                 Next::TryFailed(failed) => step::after_failure(&self.view(node), failed),
                 Next::Release(release) => return self.release(release).await,
                 Next::Perform(body) => match self.perform(node, body).await? {
-                    Some(said) => step::conclude(&self.view(node), said).map_err(Stop::Fault)?,
+                    Some(said) => {
+                        let other = self.plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes"));
+                        step::conclude(&self.view(other.unwrap_or(node)), said).map_err(Stop::Fault)?
+                    }
                     None => return Ok(None),
                 },
             };

@@ -29,6 +29,9 @@ impl Run<'_> {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
             let ended = ended_step(&fact.event).cloned();
+            if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
+                self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
+            }
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
             if let Some(path) = ended.filter(StepPath::is_whole)
                 && let Some(output) = names::known(self.draft.state(), &self.rows.effects, &path)
@@ -74,13 +77,17 @@ impl Run<'_> {
         }
         self.names = names::of(self.draft.state(), &self.rows.effects);
         self.memory = memory::of_run(self.draft.state(), &self.rows.kept, &self.names);
-        self.cursor = 0;
+        if !aetheris_fault::planted!("cursor-kept-over-cut") {
+            self.cursor = 0;
+        }
     }
 
     /// Makes a node's output known to templates.
     fn name_output(&mut self, node: &NodeId, output: Json) {
         let bytes = output.memory();
-        self.memory += bytes;
+        if !aetheris_fault::planted!("memory-of-outputs-forgotten") {
+            self.memory += bytes;
+        }
         self.ahead += bytes;
         self.names.nodes.insert(node.clone(), output);
     }
@@ -123,7 +130,11 @@ pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
         None => DepositOutcome::Settled(settle.trigger),
     };
     let (key, permit_id) = (settle.key, settle.permit_id);
-    Some(Deposit { job, key, node: ended.node.clone(), outcome, permit: ended.permit, permit_id })
+    let mut node = ended.node.clone();
+    if aetheris_fault::planted!("deposit-of-another-step") {
+        node = StepPath::from("another");
+    }
+    Some(Deposit { job, key, node, outcome, permit: ended.permit, permit_id })
 }
 
 /// The step that has ended with a fact.

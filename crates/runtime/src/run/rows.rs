@@ -31,6 +31,7 @@ impl Rows {
         }
         if let Some(LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Commit })) = &fact.ledger
             && let Some(row) = self.ledger.get_mut(key).filter(|row| row.permit_id == *permit_id)
+            && !aetheris_fault::planted!("commit-not-noted")
         {
             row.status = LedgerStatus::Committed;
         }

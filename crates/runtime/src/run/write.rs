@@ -21,7 +21,10 @@ impl Run<'_> {
     /// it; [`Rebased::Cut`] says that not everything could be kept, and what comes next is to be decided
     /// anew.
     pub(super) async fn flush(&mut self, purpose: Purpose) -> Result<Rebased, Stop> {
-        let mut result = self.land().await?;
+        let mut result = Rebased::Whole;
+        if !aetheris_fault::planted!("flush-beside-sent") {
+            result = self.land().await?;
+        }
         let mut conflicts = 0;
         let fallback = self.rt.event_id();
         while !self.draft.is_empty() {
@@ -187,7 +190,9 @@ impl Run<'_> {
         if loaded.state.fence != self.lease.fence || loaded.row.holder.is_none() {
             return Err(Stop::Lost);
         }
-        self.rows = Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger };
+        if !aetheris_fault::planted!("rows-left-behind") {
+            self.rows = Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger };
+        }
         Ok(loaded.state)
     }
 }

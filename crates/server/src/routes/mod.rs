@@ -23,7 +23,6 @@ use crate::error::Failure;
 use crate::host;
 use crate::state::{App, AppState, Shared};
 
-
 /// The calls of later builds: they are named, so that a client is told instead of left to guess.
 const NOT_YET: [(&str, &str); 4] = [
     ("/api/jobs/{id}/retry", "retry"),

@@ -342,7 +342,9 @@ async fn an_answer_of_the_next_day_neither_moves_the_end_nor_starts_anything() {
         assert_eq!(whole["value"].as_str().map(str::len), Some(5_000).filter(|_| outcome == "happened"));
         // Nothing of it is open any more: nobody is sent to look for it.
         let reason = bed.get(&why).await.is(200)[0].clone();
-        assert_eq!((&reason["detail"], &reason["do"]), (&"cancelled".into(), &format!("aetheris trace {job}").into()));
+        let became = if outcome == "happened" { "happened" } else { "did not happen" };
+        assert_eq!(reason["detail"], format!("cancelled; the call of send {became}"));
+        assert_eq!(reason["do"], format!("aetheris trace {job}"));
         let verify = bed.get(&format!("/api/jobs/{job}/verify")).await;
         assert_eq!(verify.is(200)["valid"], true, "{}", verify.text);
     }

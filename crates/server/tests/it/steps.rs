@@ -189,6 +189,24 @@ async fn a_job_that_is_held_blocked_or_ended_says_why() {
     assert_eq!((&reason["code"], &reason["detail"]), (&json!("ended"), &json!("cancelled")));
 }
 
+/// A trial as a new user: whoever resumed a job that was paused in its back-off, for later or behind its session saw
+/// nothing happen, and nothing had said why.
+#[tokio::test]
+async fn a_paused_job_says_what_else_keeps_it_from_going_on() {
+    let bed = Bed::with_agents().await;
+    let send = async |body: &'static str| {
+        let sent = bed.call("POST", "/api/agents/approve/message", body).await;
+        sent.is(202)["job_id"].as_str().unwrap().to_owned()
+    };
+    let later = send(r#"{"message": 1, "run_at": "2026-11-21T10:00:00Z"}"#).await;
+    let in_session = r#"{"message": {"order": 7}, "session_id": "s"}"#;
+    let [_first, second] = [send(in_session).await, send(in_session).await];
+    for (job, reason) in [(&later, "not_before"), (&second, "session_busy")] {
+        bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+        assert_eq!(codes(&bed, job).await, ["paused_by", reason]);
+    }
+}
+
 /// A trial as a new user: its call was in doubt, and every answer spoke of the pause alone.
 #[tokio::test]
 async fn a_job_that_is_paused_while_its_call_is_lost_says_both() {

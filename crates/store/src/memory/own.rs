@@ -45,10 +45,12 @@ impl Tables {
     /// Jobs that no earlier unfinished job of their session holds up, by id.
     pub(super) fn heads(&self) -> impl Iterator<Item = (JobId, aetheris_core::job::JobStatus, Option<Timestamp>, i32)> {
         let open = || self.jobs.values().filter(|job| !job.row.status.is_terminal());
+        let of_tenant = |tenant| Some(tenant).filter(|_| !aetheris_fault::planted!("session-of-any-tenant"));
         let mut first: BTreeMap<_, usize> = BTreeMap::new();
         for job in open() {
             if let Some(session) = &job.row.session {
-                let earliest = first.entry((&job.row.tenant, &job.row.agent, session)).or_insert(job.arrival);
+                let conversation = (of_tenant(&job.row.tenant), &job.row.agent, session);
+                let earliest = first.entry(conversation).or_insert(job.arrival);
                 if job.arrival < *earliest && !aetheris_fault::planted!("session-by-id") {
                     *earliest = job.arrival;
                 }
@@ -56,7 +58,8 @@ impl Tables {
         }
         open().filter_map(move |job| {
             let row = &job.row;
-            let session = row.session.as_ref().and_then(|session| first.get(&(&row.tenant, &row.agent, session)));
+            let session =
+                row.session.as_ref().and_then(|session| first.get(&(of_tenant(&row.tenant), &row.agent, session)));
             let next = session.is_none_or(|earliest| *earliest == job.arrival);
             let next = next || aetheris_fault::planted!("session-order-ignored");
             next.then_some((row.id, row.status, row.not_before, row.priority))

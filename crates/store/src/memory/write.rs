@@ -13,16 +13,16 @@ use aetheris_core::time::Timestamp;
 
 use super::tables::{InboxRow, Job, Tables};
 use crate::clock::Look;
-use crate::decide::{self, Facts, JobFacts, KnownSignal, Moments, Trace, Writes};
+use crate::decide::{self, Facts, JobFacts, KnownSignal, Moments, Needs, Trace, Writes};
 use crate::error::CommitError;
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PutAgent};
-use crate::rules::{self, Kept};
+use crate::rules::Kept;
 use crate::unit::{Committed, InboxWrite, LeaseChange, NewEffect, NewJob, UnitOfWork};
 
 impl Tables {
     pub(super) fn commit(&mut self, unit: UnitOfWork, look: Look) -> Result<Committed, CommitError> {
-        rules::shape(&unit).map_err(CommitError::Failed)?;
-        let writes = decide::decide(&unit, &self.facts(&unit), look.reading())?;
+        let needs = decide::needs(&unit).map_err(CommitError::Failed)?;
+        let writes = decide::decide(&unit, &self.facts(&unit, needs), look.reading())?;
         let now = self.tick(look);
         let steps = writes.ledger.len();
         let rows = 1 + unit.events.len() + unit.effects.len() + unit.inbox.len() + unit.timers.len() + steps;
@@ -33,10 +33,13 @@ impl Tables {
     }
 
     /// What the decision needs.
-    fn facts(&self, unit: &UnitOfWork) -> Facts<'_> {
-        let needs = decide::needs(unit);
+    fn facts(&self, unit: &UnitOfWork, needs: Needs<'_>) -> Facts<'_> {
         let job = self.jobs.get(&unit.job);
         let client_key = needs.client_key.and_then(|(new, client)| {
+            if aetheris_fault::planted!("client-key-of-any-tenant") {
+                let same = |(_, agent, key): &(TenantId, AgentName, String)| *agent == new.agent && *key == client.key;
+                return self.client_keys.iter().find(|(name, _)| same(name)).map(|(_, made)| *made);
+            }
             self.client_keys.get(&(new.tenant.clone(), new.agent.clone(), client.key.clone())).copied()
         });
         let contradicts = |key: &IdempotencyKey| {
@@ -125,7 +128,8 @@ impl Tables {
             let at = match trace {
                 Trace::Events { count, first, seen } => {
                     let place = usize::try_from(seen).ok()?;
-                    job.events.get(place).filter(|row| row.id == first)?;
+                    let by_place = aetheris_fault::planted!("trace-by-place");
+                    job.events.get(place).filter(|row| row.id == first || by_place)?;
                     let last = job.events.get(place + count - 1)?;
                     return Some(Committed { at: last.at, head: last.hash, seq: last.seq });
                 }

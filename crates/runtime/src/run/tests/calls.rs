@@ -4,8 +4,9 @@ use aetheris_core::event::{Event, Failure, InvocationOutcome};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerTrigger;
 use aetheris_core::plan::EffectClass::{AtMostOnce, Idempotent, Pure};
-use aetheris_core::plan::{EffectClass, ToolKind};
+use aetheris_core::plan::{EffectClass, NodeKind, ToolKind};
 use aetheris_core::retry::OnTimeout;
+use aetheris_core::time::Span;
 use aetheris_store::{LedgerWrite, Purpose};
 use serde_json::json;
 
@@ -208,4 +209,27 @@ fn only_functions_of_the_process_begin_before_what_precedes_them_is_durable() {
     bed.tools[0].1.kind =
         ToolKind::Http(serde_json::from_value(json!({ "method": "GET", "url": "http://h/" })).unwrap());
     assert_eq!(needs(&mut bed), (Written::Results, LeaseNeed::Before, true));
+}
+
+/// A permit of which nothing left is recorded as unused, and the next one follows in the same try.
+#[test]
+fn a_permit_that_was_not_used_is_given_back_and_no_try_is_lost() {
+    let (mut bed, _, permit) = called(AtMostOnce);
+    let prepared = bed.ask(|view| step::conclude(view, Said::Unsent(permit, failure()))).unwrap();
+    assert_eq!(trigger(&prepared), [LedgerTrigger::NotSent]);
+    assert_eq!(bed.take(prepared).0, ["tool_invocation_finished"]);
+    bed.reload();
+    assert_eq!(bed.prepare().0, ["tool_invocation_started"]);
+    let step = &bed.state.steps[&"n".into()];
+    assert_eq!((step.tries, step.invocation.as_ref().map(|call| (call.permit, call.unsent))), (1, Some((2, 1))));
+}
+
+/// What people are shown of a step's input is what its body was given.
+#[test]
+fn the_input_of_a_step_is_shown_as_it_was_rendered() {
+    let bed = Bed::of(calls_tool(), Pure);
+    let shown = bed.ask(|view| crate::run::input(&view.node.kind, view.names));
+    assert_eq!(shown.unwrap().unwrap(), Json::new(json!({ "to": "ann" })));
+    let rests = NodeKind::Sleep(Span::from_secs(1));
+    assert!(bed.ask(|view| crate::run::input(&rests, view.names)).is_none());
 }

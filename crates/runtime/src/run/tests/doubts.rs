@@ -2,7 +2,7 @@
 
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{DoubtOutcome, EndCause, Event, Failure};
-use aetheris_core::id::BootId;
+use aetheris_core::id::{BootId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::plan::DoubtPolicy::{Fail, Human, Wait};
@@ -76,6 +76,75 @@ fn the_policies_are_tried_in_their_order_and_the_end_of_the_list_fails_the_step(
         assert_eq!(facts, ["in_doubt_resolved", "node_finished"]);
         assert!(matches!(next, Next::Go));
         assert_eq!(bed.error().unwrap().code, "in_doubt_unresolved");
+    }
+}
+
+/// A wait is waited for once. What waits for a person gives its slot's place in lists away, a wait for time does not.
+#[test]
+fn a_wait_that_is_over_leads_to_the_next_policy_and_only_a_person_is_parked_for() {
+    let mut bed = doubted(vec![Wait(Span::from_secs(2)), Human]);
+    if let Some(doubt) = bed.state.steps.get_mut(&"n".into()).and_then(|step| step.doubt.as_mut()) {
+        doubt.waited = true;
+    }
+    assert_eq!(bed.prepare().0, ["step_in_doubt"]);
+    for (policy, parks) in [(Human, true), (Wait(Span::from_secs(2)), false)] {
+        let bed = doubted(vec![policy]);
+        let prepared = bed.ask(step::prepare).unwrap();
+        let Event::JobWaiting(waiting) = &prepared.facts[0].event else { panic!("{:?}", prepared.facts) };
+        assert_eq!(waiting.park, parks);
+    }
+}
+
+/// A question names the permit as the tool has seen it: by the generation that its row has, if this run has that row.
+#[test]
+fn a_question_names_the_permit_by_the_generation_that_gave_it() {
+    let permit_of = |bed: &mut Bed| match bed.begin() {
+        Body::Call(call, Role::Reconcile(_)) => call.input.value()["permit"].clone(),
+        other => panic!("{other:?}"),
+    };
+    for (own, expected) in [(true, "4.1"), (false, "0.1")] {
+        let mut bed = doubted(vec![ask()]);
+        bed.reload();
+        for row in bed.rows.ledger.values_mut() {
+            row.fence.generation = 4;
+            if !own {
+                row.permit_id = PermitId::from_u128(99);
+            }
+        }
+        assert_eq!(permit_of(&mut bed), expected, "own {own}");
+    }
+}
+
+/// An answer about an older permit, or about a doubt that somebody else has answered, counts for nothing.
+#[test]
+fn an_answer_counts_for_the_doubt_that_was_asked_about() {
+    let happened = || json!({ "outcome": "happened", "result": 4 });
+    let mut bed = doubted(vec![ask()]);
+    let asked = question(&mut bed);
+    let older = Question { permit_id: PermitId::from_u128(99), refuses: asked.refuses, whom: asked.whom.clone() };
+    assert!(bed.conclude(said(happened(), older, clocks(0, false))).0.is_empty());
+    assert_eq!(bed.conclude(said(happened(), asked, clocks(0, false))).0, ["in_doubt_resolved"]);
+    let again = Question { permit_id: bed.state.steps[&"n".into()].invocation.as_ref().unwrap().permit_id, ..again() };
+    assert!(bed.conclude(said(happened(), again, clocks(0, false))).0.is_empty());
+}
+
+fn again() -> Question {
+    let whom = Reconcile { settle: None, tool: "look".into() };
+    Question { permit_id: PermitId::from_u128(0), refuses: false, whom }
+}
+
+/// How long a call was given to settle is told where time was what told it.
+#[test]
+fn a_disproof_tells_how_long_the_call_had_to_settle() {
+    let no = || json!({ "outcome": "did_not_happen" });
+    for (refuses, settled) in [(false, Some(1_000_000)), (true, None)] {
+        let mut bed = doubted(vec![ask()]);
+        with_boot(&mut bed);
+        bed.state.last_at = Timestamp::from_micros(9_000_000);
+        let asked = Question { refuses, ..question(&mut bed) };
+        let prepared = bed.ask(|view| step::conclude(view, said(no(), asked, clocks(9, false)))).unwrap();
+        let Event::InDoubtResolved(resolved) = &prepared.facts[0].event else { panic!("{:?}", prepared.facts) };
+        assert_eq!(resolved.settle_us, settled, "refuses {refuses}");
     }
 }
 
