@@ -88,9 +88,9 @@ macro_rules! events {
     };
 }
 
-// Number, name, version. A version is raised by one when the payload gains a field or a meaning, so that an older build
-// says who wrote it instead of "damaged". A field that is only added is optional: what older builds wrote is read by its
-// default. Any other change has a step in `codec::UPCASTS`.
+// Number, name, version. A version is raised by one when what is written of the kind changes, so that an older build says
+// who wrote it instead of "damaged". A field that is only added is optional: what older builds wrote is read by its default,
+// and one that is left out where it has its default raises nothing. Any other change has a step in `codec::UPCASTS`.
 events! {
     /// A message was accepted.
     JobCreated = 1, "job_created", 1;
