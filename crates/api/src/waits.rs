@@ -77,8 +77,21 @@ pub enum InDoubtNext {
     CalledAgain,
     /// Its tool's own policies come first: there is nothing for a person to do yet.
     OwnPolicies,
+    /// Its tool's own policies come next, once its paused job is resumed; a person may find out and answer before.
+    AfterResume,
     /// Nothing: a person finds out and answers.
     Person,
+}
+
+impl InDoubtNext {
+    /// What a person is told who has nothing to do about it yet.
+    #[must_use]
+    pub const fn nothing_to_do(self) -> Option<&'static str> {
+        match self {
+            Self::OwnPolicies => Some("its tool's own policies come first: there is nothing for you to do yet"),
+            Self::CalledAgain | Self::AfterResume | Self::Person => None,
+        }
+    }
 }
 
 impl From<DoubtNext> for InDoubtNext {
@@ -86,6 +99,7 @@ impl From<DoubtNext> for InDoubtNext {
         match next {
             DoubtNext::CalledAgain => Self::CalledAgain,
             DoubtNext::OwnPolicies => Self::OwnPolicies,
+            DoubtNext::AfterResume => Self::AfterResume,
             DoubtNext::Person => Self::Person,
         }
     }

@@ -215,6 +215,8 @@ pub enum DoubtNext {
     CalledAgain,
     /// Its tool's own policies go on by themselves.
     OwnPolicies,
+    /// Its tool's own policies go on once its job is resumed; until then a person may answer.
+    AfterResume,
     /// Nothing, until a person answers.
     Person,
 }
@@ -235,15 +237,26 @@ pub const fn doubt_next(job: JobStatus, class: EffectClass, stands: DoubtStands<
     match (job, class) {
         (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => DoubtNext::Person,
         (_, EffectClass::Idempotent | EffectClass::Pure) => DoubtNext::CalledAgain,
-        // A paused job goes on with the list only when it is resumed.
-        (JobStatus::Paused, EffectClass::AtMostOnce) => DoubtNext::Person,
-        (JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked, EffectClass::AtMostOnce) => {
-            match stands {
-                DoubtStands::Blocked(WaitType::Timer)
-                | DoubtStands::At(Some(DoubtPolicy::Reconcile(_) | DoubtPolicy::Wait(_))) => DoubtNext::OwnPolicies,
-                DoubtStands::Blocked(WaitType::Human | WaitType::Signal | WaitType::Webhook)
-                | DoubtStands::At(Some(DoubtPolicy::Human | DoubtPolicy::Fail) | None) => DoubtNext::Person,
-            }
+        (JobStatus::Paused, EffectClass::AtMostOnce) if stands.by_itself() => DoubtNext::AfterResume,
+        (JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked, EffectClass::AtMostOnce)
+            if stands.by_itself() =>
+        {
+            DoubtNext::OwnPolicies
+        }
+        (
+            JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused,
+            EffectClass::AtMostOnce,
+        ) => DoubtNext::Person,
+    }
+}
+
+impl DoubtStands<'_> {
+    /// Whether the tool has something of its own to do before a person is asked.
+    const fn by_itself(self) -> bool {
+        match self {
+            Self::Blocked(WaitType::Timer) | Self::At(Some(DoubtPolicy::Reconcile(_) | DoubtPolicy::Wait(_))) => true,
+            Self::Blocked(WaitType::Human | WaitType::Signal | WaitType::Webhook)
+            | Self::At(Some(DoubtPolicy::Human | DoubtPolicy::Fail) | None) => false,
         }
     }
 }
@@ -428,7 +441,7 @@ mod tests {
 
     #[test]
     fn what_comes_next_of_a_doubt_is_said_by_its_job_its_class_and_where_its_policies_stand() {
-        use DoubtNext::{CalledAgain, OwnPolicies, Person};
+        use DoubtNext::{AfterResume, CalledAgain, OwnPolicies, Person};
         let ask = DoubtPolicy::Reconcile(crate::plan::Reconcile::by("look"));
         let wait = DoubtPolicy::Wait(crate::time::Span::from_secs(5));
         let at = |policy| DoubtStands::At(Some(policy));
@@ -449,6 +462,7 @@ mod tests {
                     JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked => {
                         in_a_job_that_goes_on
                     }
+                    JobStatus::Paused if in_a_job_that_goes_on == OwnPolicies => AfterResume,
                     JobStatus::Paused | JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => Person,
                 };
                 assert_eq!(doubt_next(job, AtMostOnce, stands), at_most_once, "{job:?} {stands:?}");

@@ -1,16 +1,19 @@
 //! The writers that hold no fence: signals, timers, cancels, reclaims, answers to doubts, deposits. Each looks
 //! at the job and drafts one unit, which holds only while the job is as it was seen.
 
-use aetheris_core::event::{EndCause, TimerId};
+use aetheris_core::event::TimerId;
+use aetheris_core::id::InstanceId;
 use aetheris_core::job::JobStatus;
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
+use aetheris_core::json::Json;
+use aetheris_core::ledger::LedgerTrigger;
 use aetheris_core::limits;
+use aetheris_runtime::ops::{self, Amendment, DepositOutcome, Proof};
 
 use crate::bugs::Mutation;
 use crate::config::Program;
 use crate::fact::{Answered, Fact, Known, Late, Outcome, Permit};
 use crate::laws::{Law, Sight, judge};
-use crate::run::{Draft, Stop};
+use crate::run::{Draft, Stop, ledger_of};
 use crate::signal::{self, Word};
 use crate::state::{Change, Entry, Job, Right, Unit};
 use crate::system::{Search, System};
@@ -129,22 +132,17 @@ fn draft<'s>(search: &'s Search, program: &'s Program, job: &Job, number: u8, ri
 
 type Drafted = Result<Option<Unit>, Stop>;
 
-fn cancel(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
-    let mut draft = draft(search, program, job, number, Right::Outside);
-    match job.status() {
-        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => return Ok(None),
-        JobStatus::Running if is_ending(job) => return Ok(None),
-        JobStatus::Running => draft.fact(Fact::EndRequested)?,
-        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
-            draft.doubt_open_calls()?;
-            draft.fact(Fact::Cancelled)?;
-        }
-    }
+/// The unit of an amendment, if there is one.
+fn amended(mut draft: Draft<'_>, amendment: Option<Amendment>) -> Drafted {
+    let Some(amendment) = amendment else { return Ok(None) };
+    draft.amend(amendment)?;
     Ok(Some(draft.unit))
 }
 
-fn is_ending(job: &Job) -> bool {
-    job.view.fold.state().end_requested.is_some_and(EndCause::ends)
+fn cancel(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
+    let draft = draft(search, program, job, number, Right::Outside);
+    let found = ops::cancelling(draft.state(), &ledger_of(program, &job.view, number));
+    amended(draft, found.ok().and_then(|(amendment, _)| amendment))
 }
 
 /// Whether its deadline can still come.
@@ -156,39 +154,26 @@ fn deadline(search: &Search, program: &Program, job: &Job, number: u8) -> Drafte
     if !has_deadline(job) {
         return Ok(None);
     }
-    let mut draft = draft(search, program, job, number, Right::Due);
-    draft.fact(Fact::DeadlineFired)?;
-    match job.status() {
-        JobStatus::Running if is_ending(job) => {}
-        JobStatus::Running => draft.fact(Fact::DeadlineRequested)?,
-        JobStatus::Waiting | JobStatus::Parked if search.config.has(Mutation::DeadlineIgnoredWhileBlocked) => {}
-        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
-            draft.doubt_open_calls()?;
-            draft.fact(Fact::Failed)?;
-        }
-        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => {}
+    let draft = draft(search, program, job, number, Right::Due);
+    let mut fired = ops::fired(draft.state(), &ledger_of(program, &job.view, number), &TimerId::Deadline);
+    let blocked = matches!(job.status(), JobStatus::Waiting | JobStatus::Parked);
+    if blocked && search.config.has(Mutation::DeadlineIgnoredWhileBlocked) {
+        fired.facts.truncate(1);
+        fired.settles.clear();
     }
-    Ok(Some(draft.unit))
+    amended(draft, Some(fired))
 }
 
 fn pause(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
-    let mut draft = draft(search, program, job, number, Right::Outside);
-    match job.status() {
-        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused => return Ok(None),
-        JobStatus::Running if job.view.fold.state().end_requested.is_some() => return Ok(None),
-        JobStatus::Running => draft.fact(Fact::PauseRequested)?,
-        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked => draft.fact(Fact::Paused)?,
-    }
-    Ok(Some(draft.unit))
+    let draft = draft(search, program, job, number, Right::Outside);
+    let found = ops::pausing(draft.state());
+    amended(draft, found.ok().and_then(|(amendment, _)| amendment))
 }
 
 fn resume(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
-    if job.status() != JobStatus::Paused {
-        return Ok(None);
-    }
-    let mut draft = draft(search, program, job, number, Right::Outside);
-    draft.fact(Fact::Resumed)?;
-    Ok(Some(draft.unit))
+    let draft = draft(search, program, job, number, Right::Outside);
+    let found = ops::resuming(draft.state());
+    amended(draft, found.ok().flatten())
 }
 
 fn fire(search: &Search, program: &Program, job: &Job, number: u8, (doubt, node): (bool, u8)) -> Drafted {
@@ -199,40 +184,23 @@ fn fire(search: &Search, program: &Program, job: &Job, number: u8, (doubt, node)
         return Ok(None);
     }
     let right = if due { Right::Due } else { Right::Outside };
-    let mut draft = draft(search, program, job, number, right);
-    draft.fact(Fact::TimerFired { doubt, node })?;
-    draft.fact(Fact::WaitEnded { node, signal: None })?;
-    Ok(Some(draft.unit))
-}
-
-/// How a job ends whose end was asked for.
-pub(crate) fn asked_end(cause: EndCause) -> Fact {
-    match cause {
-        EndCause::Cancel => Fact::Cancelled,
-        EndCause::Deadline => Fact::Failed,
-        EndCause::Pause => Fact::Paused,
-    }
+    let draft = draft(search, program, job, number, right);
+    let fired = ops::fired(draft.state(), &ledger_of(program, &job.view, number), &timer);
+    amended(draft, Some(fired))
 }
 
 fn reclaim(search: &Search, program: &Program, job: &Job, number: u8, right: Right) -> Drafted {
     if job.status() != JobStatus::Running {
         return Ok(None);
     }
-    let state = job.view.fold.state();
-    let mut draft = draft(search, program, job, number, right);
-    if state.end_requested == Some(EndCause::Pause) {
-        draft.fact(Fact::Paused)?;
-    } else if let Some(cause) = state.end_requested {
-        draft.doubt_open_calls()?;
-        draft.fact(asked_end(cause))?;
-    } else if state.reclaims + 1 >= limits::RECLAIMS_WITHOUT_PROGRESS_MAX {
-        draft.doubt_open_calls()?;
-        draft.fact(Fact::Failed)?;
-    } else {
-        draft.fact(Fact::Requeued { retry: false })?;
-    }
-    draft.unit.release = true;
-    Ok(Some(draft.unit))
+    let draft = draft(search, program, job, number, right);
+    let proof = match right {
+        Right::Dead(_) => Proof::Dead(InstanceId::from_u128(0)),
+        Right::Expired(_) | Right::Due | Right::Outside | Right::Run(_) => Proof::Expired,
+    };
+    let (ledger, max) = (ledger_of(program, &job.view, number), limits::RECLAIMS_WITHOUT_PROGRESS_MAX);
+    let freed = ops::taken_back(draft.state(), &ledger, proof, max);
+    amended(draft, Some(freed))
 }
 
 fn resolve(search: &Search, program: &Program, job: &Job, number: u8, (happened, node): (bool, u8)) -> Drafted {
@@ -270,20 +238,13 @@ pub fn deposit(search: &Search, job: &Job, number: u8, known: Known) -> Option<U
         Outcome::Unknown => return None,
     };
     let done = outcome == Outcome::Done;
-    let open = row.is_some_and(|row| match row.status {
-        LedgerStatus::Started => true,
-        LedgerStatus::InDoubt => done && !row.disproved,
-        LedgerStatus::Committed
-        | LedgerStatus::RefusedRetryable
-        | LedgerStatus::RefusedPermanent
-        | LedgerStatus::NotSent
-        | LedgerStatus::FailedUnresolved => false,
-    });
+    let open = row.is_some_and(|row| ops::is_open(row.status, done && !row.disproved));
     if !open {
         search.tally.see(Sight::DepositEvidence);
         let mut unit = Unit::new(number, Right::Outside, None);
-        let recorded = job.view.effects[place] & permit.bit() != 0;
-        let contradicts = done && !(recorded && row.is_some());
+        let recorded = (job.view.effects[place] & permit.bit() != 0).then(Json::null);
+        let outcome = if done { DepositOutcome::Done(Json::null()) } else { DepositOutcome::Settled(trigger) };
+        let contradicts = ops::contradicts(&outcome, recorded.as_ref(), row.is_some());
         unit.evidence = Some(Late { contradicts, permit });
         return Some(unit);
     }

@@ -2,17 +2,19 @@
 //! ([`step::prepare`] and [`step::conclude`]); what it does with them is modelled: facts gather until a body needs them
 //! written, or the job is given away.
 
-use aetheris_core::event::{DoubtOutcome, EndCause, Failure, InvocationOutcome};
-use aetheris_core::id::{IdSource, PermitId};
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, JobCompleted, JobFailed, JobPaused, PauseReason};
+use aetheris_core::id::{IdSource, IdempotencyKey, PermitId};
 use aetheris_core::json::Json;
-use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
+use aetheris_core::ledger::{LedgerRow, LedgerTrigger};
 use aetheris_core::plan::EffectClass;
-use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Next as Due};
 use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{BootMoment, Reading, Span};
 use aetheris_runtime::ToolOutcome;
+use aetheris_runtime::ops::{self, Amendment};
 use aetheris_runtime::run::prepared::{
     Body, Clocks, Next, Permit as FullPermit, Prepared, Question, Release, Role, Said,
 };
@@ -22,12 +24,11 @@ use aetheris_runtime::run::view::View;
 use aetheris_store::EffectRow;
 
 use crate::bugs::Mutation;
-use crate::config::{Program, STEPS_MAX, asks_at_once};
+use crate::config::{Program, asks_at_once};
 use crate::fact::{Answered, Fact, Known, LIFETIME, NOW, Outcome, Permit, READING, fence, key_of};
-use crate::outside::asked_end;
 use crate::short::named;
 use crate::signal::{self, Signal};
-use crate::state::{Change, Entry, Right, Row, Run, Then, Unit, permit_of};
+use crate::state::{Change, Entry, Right, Run, Then, Unit};
 use crate::system::Search;
 
 /// Why a run writes nothing more.
@@ -43,7 +44,6 @@ pub enum Stop {
 
 /// Facts that are to be written, on the state with them.
 pub struct Draft<'s> {
-    ledger: [Option<Row>; STEPS_MAX],
     pub(crate) program: &'s Program,
     pub(crate) search: &'s Search,
     state: JobState,
@@ -56,7 +56,7 @@ impl<'s> Draft<'s> {
     #[must_use]
     pub fn new(search: &'s Search, program: &'s Program, view: &crate::state::View, job: u8, right: Right) -> Self {
         let unit = Unit::new(job, right, Some(&view.fold));
-        Self { ledger: view.ledger, program, search, state: view.fold.state().clone(), unit }
+        Self { program, search, state: view.fold.state().clone(), unit }
     }
 
     /// Adds a fact with what is written because of it.
@@ -87,36 +87,42 @@ impl<'s> Draft<'s> {
         self.push(Entry { ledger: Some(Change::Settle(permit, trigger)), ..Entry::of(fact) })
     }
 
-    /// The calls whose outcome is unknown are told as in doubt, before the job ends.
+    /// Adds what production amends a job by.
     ///
     /// # Errors
     /// As [`Draft::push`].
-    pub fn doubt_open_calls(&mut self) -> Result<(), Stop> {
-        if self.search.config.has(Mutation::OpenCallsForgotten) {
-            return Ok(());
-        }
-        for node in 0..self.program.paths.len() {
-            let Some(step) = self.state.steps.get(&self.program.paths[node]) else {
-                continue;
-            };
-            let row = self.ledger[node];
-            let Some(invocation) = step.invocation.as_ref() else {
-                continue;
-            };
-            let permit = permit_of(u8::try_from(node).unwrap_or(0), invocation);
-            let unknown = invocation.phase == InvocationPhase::Finished(InvocationOutcome::InDoubt);
-            let still = row.is_none_or(|row| row.permit.number < permit.number || row.status == LedgerStatus::InDoubt);
-            if matches!(recovery::told(step), StepEvidence::Called { .. }) {
-                if row.is_none_or(|row| row.status == LedgerStatus::Started) {
-                    self.settling(Fact::Doubt { permit, policy: 0 }, permit, LedgerTrigger::Doubt)?;
-                }
-            } else if unknown && still && !step.status.is_terminal() {
-                let ledger = Some(Change::Settle(permit, LedgerTrigger::GiveUp));
-                self.push(Entry { ledger, ..Entry::default() })?;
+    pub fn amend(&mut self, amendment: Amendment) -> Result<(), Stop> {
+        let Amendment { facts, settles, release } = amendment;
+        let forgotten = self.search.config.has(Mutation::OpenCallsForgotten);
+        for fact in facts {
+            if !(forgotten && matches!(fact.event, Event::StepInDoubt(_))) {
+                let entry = self.entry(fact, None)?;
+                self.push(entry)?;
             }
         }
+        for settle in settles.into_iter().filter(|_| !forgotten) {
+            let ledger = Some(Change::Settle(named(settle.permit_id), settle.trigger));
+            self.push(Entry { ledger, ..Entry::default() })?;
+        }
+        self.unit.release |= release;
         Ok(())
     }
+
+    /// The job's state with all facts so far.
+    #[must_use]
+    pub fn state(&self) -> &JobState {
+        &self.state
+    }
+}
+
+/// The ledger's rows as production reads them.
+pub(crate) fn ledger_of(program: &Program, view: &crate::state::View, job: u8) -> BTreeMap<IdempotencyKey, LedgerRow> {
+    let rows = (0u8..).zip(view.ledger).zip(&program.steps);
+    rows.filter_map(|((node, row), step)| {
+        let class = step.class().unwrap_or(EffectClass::Pure);
+        Some((key_of(job, node), row?.full(job, class)))
+    })
+    .collect()
 }
 
 /// A run's draft with what production's decisions read.
@@ -155,12 +161,12 @@ pub fn next_unit(search: &Search, program: &Program, run: &Run) -> Result<Unit, 
 /// # Errors
 /// [`Stop::Illegal`].
 pub fn failed(search: &Search, program: &Program, run: &Run) -> Result<Unit, Stop> {
-    let mut deciding = Deciding::new(search, program, run);
-    let asked = deciding.draft.state.end_requested;
-    if asked.is_none_or(EndCause::ends) {
-        deciding.draft.doubt_open_calls()?;
-    }
-    deciding.end(asked.map_or(Fact::Failed, asked_end))
+    let deciding = Deciding::new(search, program, run);
+    let (state, ledger) = (&deciding.draft.state, &deciding.rows.ledger);
+    let error = Failure::new("modelled", "");
+    let end =
+        ops::asked_end(state.end_requested, state, ledger).unwrap_or_else(|| ops::failed(state, ledger, error, ""));
+    deciding.end(end)
 }
 
 /// The unit that follows the answer of the tool that was asked about a call.
@@ -197,12 +203,9 @@ impl<'s> Deciding<'s> {
     fn new(search: &'s Search, program: &'s Program, run: &'s Run) -> Self {
         let draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
         let mut rows = Rows::default();
+        rows.ledger = ledger_of(program, &run.view, run.job);
         for (place, node) in (0u8..).zip(&program.paths).map(|(place, _)| (usize::from(place), place)) {
             let key = key_of(run.job, node);
-            if let Some(row) = run.view.ledger[place] {
-                let class = program.steps[place].class().unwrap_or(EffectClass::Pure);
-                rows.ledger.insert(key, row.full(run.job, class));
-            }
             if let Some(permit) = run.view.effects[place].checked_ilog2() {
                 rows.effects.insert(key, EffectRow { at: NOW, key, permit, result: Json::null() });
             }
@@ -250,18 +253,22 @@ impl<'s> Deciding<'s> {
         }
         loop {
             if let Some(cause) = self.draft.state.end_requested {
-                if cause.ends() {
-                    self.draft.doubt_open_calls()?;
-                }
-                return self.end(asked_end(cause));
+                let asked = ops::asked_end(Some(cause), &self.draft.state, &self.rows.ledger);
+                let paused = || Amendment::of([JobPaused { reason: PauseReason::Operator }.into()]);
+                return self.end(asked.unwrap_or_else(paused));
             }
             let program = self.draft.program;
             let mut place = self.place;
             let due = schedule::next(&self.draft.state, &program.plan, &mut place);
             self.place = place;
             match due {
-                Due::Done => return self.end(Fact::Completed),
-                Due::Failed(_) => return self.end(Fact::Failed),
+                Due::Done => {
+                    return self.end(Amendment::of([JobCompleted { answer: Answer::Value(Json::null()) }.into()]));
+                }
+                Due::Failed(_) => {
+                    return self
+                        .end(Amendment::of([JobFailed { error: Failure::new("modelled", ""), node: None }.into()]));
+                }
                 Due::Skip(..) => return Err(Stop::Corrupt),
                 Due::Node(_) => {
                     let node = u8::try_from(place).map_err(|_| Stop::Corrupt)?;
@@ -274,8 +281,8 @@ impl<'s> Deciding<'s> {
         }
     }
 
-    fn end(mut self, fact: Fact) -> Result<Unit, Stop> {
-        self.draft.fact(fact)?;
+    fn end(mut self, end: Amendment) -> Result<Unit, Stop> {
+        self.draft.amend(end)?;
         self.draft.unit.release = true;
         self.draft.unit.then = Then::End;
         Ok(self.draft.unit)

@@ -1,7 +1,7 @@
 //! Production's facts in their short form.
 
 use aetheris_core::event::{
-    DoubtOutcome, Event, InvocationOutcome, RequeueReason, Source, StepResult, TimerId, WaitEnd,
+    DoubtOutcome, EndCause, Event, InvocationOutcome, RequeueReason, Source, StepResult, TimerId, WaitEnd,
 };
 use aetheris_core::id::{PermitId, SignalId};
 use aetheris_core::ledger::LedgerTrigger;
@@ -12,34 +12,16 @@ use aetheris_store::{InboxWrite, LedgerWrite};
 use crate::config::wait_key;
 use crate::fact::{Answered, Fact, Outcome, Permit};
 use crate::laws::Sight;
-use crate::run::{Deciding, Stop};
+use crate::run::{Deciding, Draft, Stop};
 use crate::signal::Signal;
-use crate::state::{Change, Entry, Inbox, permit_of};
+use crate::state::{Change, Entry, Inbox, Run, permit_of};
 
 impl Deciding<'_> {
     /// A fact of production's in its short form, with all that is written because of it.
     pub(crate) fn take(&mut self, fact: FullFact) -> Result<(), Stop> {
         self.rows.note(&fact);
-        let FullFact { effect, event, inbox, ledger } = fact;
-        self.see(&event);
-        let short = self.short(&event).ok_or(Stop::Corrupt)?;
-        let mut entry = Entry::of(short);
-        if let Some(effect) = effect {
-            entry.effect = Some(named(effect.permit_id));
-        }
-        entry.ledger = match ledger {
-            Some(LedgerWrite::Permit(request)) => Some(Change::Ask(named(request.permit_id))),
-            Some(LedgerWrite::Settle(settle)) => Some(Change::Settle(named(settle.permit_id), settle.trigger)),
-            Some(LedgerWrite::Disprove(disproof)) => {
-                Some(Change::Settle(named(disproof.permit_id), LedgerTrigger::Disprove))
-            }
-            Some(LedgerWrite::See { .. }) | None => None,
-        };
-        entry.inbox = match inbox {
-            Some(InboxWrite::Consume(id)) => Some(Inbox::Consume(self.signal(id).ok_or(Stop::Corrupt)?)),
-            Some(InboxWrite::Receive { .. }) => return Err(Stop::Corrupt),
-            None => None,
-        };
+        self.see(&fact.event);
+        let entry = self.draft.entry(fact, Some(self.run))?;
         self.draft.push(entry)
     }
 
@@ -60,23 +42,47 @@ impl Deciding<'_> {
             tally.see(Sight::SignalConsumed);
         }
     }
+}
 
-    fn signal(&self, id: SignalId) -> Option<Signal> {
-        self.run.view.kept.iter().copied().find(|kept| kept.name() == id)
+impl Draft<'_> {
+    /// A fact of production's in its short form, with all that is written because of it. What only a run can record is
+    /// told by the run.
+    pub(crate) fn entry(&self, fact: FullFact, run: Option<&Run>) -> Result<Entry, Stop> {
+        let FullFact { effect, event, inbox, ledger } = fact;
+        let short = self.short(&event, run).ok_or(Stop::Corrupt)?;
+        let mut entry = Entry::of(short);
+        if let Some(effect) = effect {
+            entry.effect = Some(named(effect.permit_id));
+        }
+        entry.ledger = match ledger {
+            Some(LedgerWrite::Permit(request)) => Some(Change::Ask(named(request.permit_id))),
+            Some(LedgerWrite::Settle(settle)) => Some(Change::Settle(named(settle.permit_id), settle.trigger)),
+            Some(LedgerWrite::Disprove(disproof)) => {
+                Some(Change::Settle(named(disproof.permit_id), LedgerTrigger::Disprove))
+            }
+            Some(LedgerWrite::See { .. }) | None => None,
+        };
+        entry.inbox = match inbox {
+            Some(InboxWrite::Consume(id)) => Some(Inbox::Consume(signal(run, id).ok_or(Stop::Corrupt)?)),
+            Some(InboxWrite::Receive { .. }) => return Err(Stop::Corrupt),
+            None => None,
+        };
+        Ok(entry)
     }
 
     fn place(&self, node: &StepPath) -> Option<u8> {
-        let place = self.draft.program.paths.iter().position(|id| id == node)?;
+        let place = self.program.paths.iter().position(|id| id == node)?;
         u8::try_from(place).ok()
     }
 
     /// The permit that the events speak of.
     fn current(&self, node: u8) -> Option<Permit> {
-        Some(permit_of(node, self.step(node)?.invocation.as_ref()?))
+        let step = self.state().steps.get(&self.program.paths[usize::from(node)])?;
+        Some(permit_of(node, step.invocation.as_ref()?))
     }
 
-    /// The short form of an event that a step can have; `None` of any other.
-    fn short(&self, event: &Event) -> Option<Fact> {
+    /// The short form of an event that a run or an operation can record; `None` of any other.
+    fn short(&self, event: &Event, run: Option<&Run>) -> Option<Fact> {
         Some(match event {
             Event::NodeStarted(e) => Fact::Started { node: self.place(&e.node)?, number: u8::try_from(e.number).ok()? },
             Event::NodeFinished(e) if e.error.is_some() => Fact::StepFailed(self.place(&e.node)?),
@@ -86,7 +92,7 @@ impl Deciding<'_> {
             Event::NodeRetryScheduled(e) => Fact::Retry(self.place(&e.node)?),
             Event::ToolInvocationStarted(e) => Fact::Called(named(e.permit_id)),
             Event::ToolInvocationFinished(e) => {
-                let unused = self.run.known.is_some_and(|known| known.outcome == Outcome::Unused);
+                let unused = run.and_then(|run| run.known).is_some_and(|known| known.outcome == Outcome::Unused);
                 let outcome = match e.outcome {
                     InvocationOutcome::Committed => Outcome::Done,
                     InvocationOutcome::NotSent if unused => Outcome::Unused,
@@ -119,18 +125,39 @@ impl Deciding<'_> {
                 TimerId::Doubt(node) => Fact::TimerSet { doubt: true, node: self.place(node)? },
                 TimerId::Deadline => return None,
             },
-            Event::SignalRefused(e) => Fact::SignalRefused(self.signal(e.signal)?),
+            Event::SignalRefused(e) => Fact::SignalRefused(signal(run, e.signal)?),
             Event::WaitCompleted(e) => {
                 let signal = match &e.by {
-                    WaitEnd::Signal { signal, .. } => Some(self.signal(*signal)?),
+                    WaitEnd::Signal { signal: id, .. } => Some(signal(run, *id)?),
                     WaitEnd::Time => None,
                 };
                 Fact::WaitEnded { node: self.place(&e.node)?, signal }
             }
+            Event::TimerFired(e) => match &e.timer {
+                TimerId::Wait(node) => Fact::TimerFired { doubt: false, node: self.place(node)? },
+                TimerId::Doubt(node) => Fact::TimerFired { doubt: true, node: self.place(node)? },
+                TimerId::Deadline => Fact::DeadlineFired,
+            },
+            Event::JobCancelRequested(e) => match e.cause {
+                EndCause::Cancel => Fact::EndRequested,
+                EndCause::Deadline => Fact::DeadlineRequested,
+                EndCause::Pause => return None,
+            },
+            Event::JobPauseRequested(_) => Fact::PauseRequested,
+            Event::JobPaused(_) => Fact::Paused,
+            Event::JobResumed(_) => Fact::Resumed,
+            Event::JobCompleted(_) => Fact::Completed,
+            Event::JobFailed(_) => Fact::Failed,
+            Event::JobCancelled(_) => Fact::Cancelled,
             Event::JobRequeued(e) => Fact::Requeued { retry: e.reason == RequeueReason::Retry },
             _ => return None,
         })
     }
+}
+
+/// A signal that is kept for the run.
+fn signal(run: Option<&Run>, id: SignalId) -> Option<Signal> {
+    run?.view.kept.iter().copied().find(|kept| kept.name() == id)
 }
 
 /// The permit of a name that [`Permit::id`] has made.

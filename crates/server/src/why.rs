@@ -1,6 +1,6 @@
 //! Why a job is where it is: a function of its row, its state and what else the store holds.
 
-use aetheris_api::{AnsweredBy, Command, WhyCode, WhyView};
+use aetheris_api::{AnsweredBy, Command, InDoubtNext, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, TimerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::path::StepPath;
@@ -128,10 +128,7 @@ fn doubted(row: &JobRow, plan: Option<&CompiledPlan>, node: &StepPath, step: &St
 /// That the outcome of a call is unknown, and where nobody need act yet.
 fn unknown(node: &StepPath, doubt: Option<&Doubt>, next: DoubtNext) -> String {
     let why = doubt.map(|doubt| format!(": {}", doubt.reason)).unwrap_or_default();
-    let by_itself = match next {
-        DoubtNext::OwnPolicies => "; its tool's own policies come first; there is nothing for you to do yet",
-        DoubtNext::CalledAgain | DoubtNext::Person => "",
-    };
+    let by_itself = InDoubtNext::from(next).nothing_to_do().map(|told| format!("; {told}")).unwrap_or_default();
     format!("{node} has made a call whose outcome is unknown{why}{by_itself}")
 }
 

@@ -221,12 +221,8 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
     let node = &waiting.node_id;
     let what = match (waiting.doubt, waiting.wait_type) {
         (true, _) => {
-            let by_itself = match waiting.next {
-                Some(InDoubtNext::OwnPolicies) => {
-                    format!("{reason}; its tool's own policies come first: there is nothing for you to do yet")
-                }
-                Some(InDoubtNext::CalledAgain | InDoubtNext::Person) | None => String::new(),
-            };
+            let told = waiting.next.and_then(InDoubtNext::nothing_to_do);
+            let by_itself = told.map(|told| format!("{reason}; {told}")).unwrap_or_default();
             format!("{node} is in doubt: its call has started and its outcome is unknown{by_itself}")
         }
         (false, WaitType::Human) => format!("{node} waits for a person{reason}"),

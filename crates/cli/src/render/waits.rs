@@ -121,7 +121,7 @@ fn tried_again(call: &InDoubtView) -> Option<&'static str> {
     match (call.next?, call.job_status) {
         (InDoubtNext::CalledAgain, JobStatus::Paused) => Some("is tried again once resumed"),
         (InDoubtNext::CalledAgain, _) => Some("is tried again"),
-        (InDoubtNext::OwnPolicies | InDoubtNext::Person, _) => None,
+        (InDoubtNext::OwnPolicies | InDoubtNext::AfterResume | InDoubtNext::Person, _) => None,
     }
 }
 
@@ -132,8 +132,7 @@ fn is_at_work(call: &InDoubtView) -> bool {
 
 /// Whether its job is paused, and its tool has something of its own to do about it before a person is asked.
 fn finds_out(call: &InDoubtView) -> bool {
-    let own = call.policy.as_deref().is_some_and(|policy| !matches!(policy, "human" | "fail"));
-    call.job_status == JobStatus::Paused && own
+    call.next == Some(InDoubtNext::AfterResume)
 }
 
 /// So many calls have their commands written out.

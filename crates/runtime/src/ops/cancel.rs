@@ -4,11 +4,14 @@ use aetheris_core::event::{EndCause, JobCancelRequested, JobCancelled};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
+use aetheris_core::state::JobState;
 use aetheris_store::Purpose;
 
-use super::Plan;
+use super::ends::left_open;
+use super::{Amendment, Ledger};
 use crate::Runtime;
 use crate::admission::Caller;
+use crate::draft::Fact;
 use crate::error::OpError;
 
 /// What a cancel did.
@@ -29,33 +32,34 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: no such job, it has ended otherwise, or no store.
     pub async fn cancel(&self, job: JobId) -> Result<Cancelled, OpError> {
-        let ids = self.system.ids.as_ref();
-        self.amend((job, Caller::Operator), Purpose::Cancel, Guard::Outside, |loaded, mut draft| {
-            let status = loaded.state.status;
-            match status {
-                JobStatus::Cancelled => Ok(Plan::Answer(Cancelled::Already)),
-                JobStatus::Completed | JobStatus::Failed => Err(OpError::JobFinished { job, status }),
-                JobStatus::Running if aetheris_fault::planted!("cancel-lost") => Ok(Plan::Answer(Cancelled::Requested)),
-                JobStatus::Running if loaded.state.end_requested.is_some_and(EndCause::ends) => {
-                    Ok(Plan::Answer(Cancelled::Requested))
-                }
-                JobStatus::Running => {
-                    aetheris_fault::sometimes!(CancelOfHeld);
-                    draft.push(ids, JobCancelRequested { cause: EndCause::Cancel })?;
-                    Ok(Plan::Write(Box::new(draft), Cancelled::Requested))
-                }
-                JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
-                    aetheris_fault::sometimes!(CancelOfIdle);
-                    self.doubt_open_calls(
-                        &loaded.ledger,
-                        &mut draft,
-                        "the job was cancelled while the outcome of the call was unknown",
-                    )?;
-                    draft.push(ids, JobCancelled {})?;
-                    Ok(Plan::Write(Box::new(draft), Cancelled::Now))
-                }
-            }
+        self.amend((job, Caller::Operator), Purpose::Cancel, Guard::Outside, |loaded, draft| {
+            self.decided(draft, cancelling(&loaded.state, &loaded.ledger)?)
         })
         .await
+    }
+}
+
+/// What a cancel adds to a job, if anything, and its answer.
+///
+/// # Errors
+/// The job has ended otherwise.
+pub fn cancelling(state: &JobState, ledger: &Ledger) -> Result<(Option<Amendment>, Cancelled), OpError> {
+    let JobState { id: job, status, .. } = *state;
+    match status {
+        JobStatus::Cancelled => Ok((None, Cancelled::Already)),
+        JobStatus::Completed | JobStatus::Failed => Err(OpError::JobFinished { job, status }),
+        JobStatus::Running if aetheris_fault::planted!("cancel-lost") => Ok((None, Cancelled::Requested)),
+        JobStatus::Running if state.end_requested.is_some_and(EndCause::ends) => Ok((None, Cancelled::Requested)),
+        JobStatus::Running => {
+            aetheris_fault::sometimes!(CancelOfHeld);
+            let asked = JobCancelRequested { cause: EndCause::Cancel };
+            Ok((Some(Amendment::of([asked.into()])), Cancelled::Requested))
+        }
+        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
+            aetheris_fault::sometimes!(CancelOfIdle);
+            let reason = "the job was cancelled while the outcome of the call was unknown";
+            let ended = left_open(state, ledger, reason).and(Fact::of(JobCancelled {}));
+            Ok((Some(ended), Cancelled::Now))
+        }
     }
 }

@@ -10,7 +10,7 @@ use aetheris_core::event::{DoubtOutcome, InDoubtResolved, Resolver};
 use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
-use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
+use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::state::StepState;
@@ -75,14 +75,18 @@ impl Runtime {
             let loaded = self.load_for_write(deposit.job, Caller::Process, before.take()).await?;
             let row = loaded.ledger.get(&deposit.key);
             let any = aetheris_fault::planted!("older-permit-settles");
-            let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row, &deposit.outcome));
+            let is_result = matches!(deposit.outcome, DepositOutcome::Done(_));
+            let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row.status, is_result));
             let (unit, answer) = match open {
                 Some(row) => {
                     let answer = if row.disproved { Deposited::TakenBack } else { Deposited::Taken };
                     (self.taking(&loaded, deposit, row.disproved)?, answer)
                 }
                 None => {
-                    let conflict = contradicts(&loaded, row, deposit);
+                    let recorded = loaded.effects.get(&deposit.key).map(|effect| &effect.result);
+                    let any = aetheris_fault::planted!("equal-results-agree");
+                    let is_newest = row.is_some_and(|row| row.permit_id == deposit.permit_id || any);
+                    let conflict = contradicts(&deposit.outcome, recorded, is_newest);
                     (self.keeping_evidence(deposit, conflict), Deposited::Evidence { conflict })
                 }
             };
@@ -174,10 +178,11 @@ fn awaits_next_try(step: &StepState) -> bool {
 
 /// Whether the ledger still lacks what the deposit brings. A doubt that has begun is ended by a result
 /// only: a refusal would have to prove that nothing happened.
-fn is_open(row: &LedgerRow, outcome: &DepositOutcome) -> bool {
-    match (row.status, outcome) {
-        (LedgerStatus::Started, _) | (LedgerStatus::InDoubt, DepositOutcome::Done(_)) => true,
-        (LedgerStatus::InDoubt, DepositOutcome::Settled(_))
+#[must_use]
+pub const fn is_open(status: LedgerStatus, is_result: bool) -> bool {
+    match (status, is_result) {
+        (LedgerStatus::Started, _) | (LedgerStatus::InDoubt, true) => true,
+        (LedgerStatus::InDoubt, false)
         | (
             LedgerStatus::Committed
             | LedgerStatus::RefusedRetryable
@@ -190,15 +195,14 @@ fn is_open(row: &LedgerRow, outcome: &DepositOutcome) -> bool {
 }
 
 /// A result that the job did not go on with contradicts it: a second permit ran, or another result is
-/// recorded. Results are compared as they are recorded: a number is the same however it was written.
-fn contradicts(loaded: &Loaded, row: Option<&LedgerRow>, deposit: &Deposit) -> bool {
-    let DepositOutcome::Done(result) = &deposit.outcome else {
+/// recorded for its key. `is_newest` says that the ledger's row is of the deposit's own permit. Results are compared as they
+/// are recorded: a number is the same however it was written.
+#[must_use]
+pub fn contradicts(outcome: &DepositOutcome, recorded: Option<&Json>, is_newest: bool) -> bool {
+    let DepositOutcome::Done(result) = outcome else {
         return false;
     };
-    let recorded = loaded.effects.get(&deposit.key).map(|effect| &effect.result);
-    let any_permit = aetheris_fault::planted!("equal-results-agree");
-    let same_permit = row.is_some_and(|row| row.permit_id == deposit.permit_id || any_permit);
-    !(same_permit && recorded.is_some_and(|recorded| is_same(recorded, result)))
+    !(is_newest && recorded.is_some_and(|recorded| is_same(recorded, result)))
 }
 
 fn is_same(recorded: &Json, brought: &Json) -> bool {

@@ -8,7 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_store::Purpose;
 
-use super::Plan;
+use super::{Amendment, Decided, asked_end};
 use crate::Runtime;
 use crate::admission::Caller;
 use crate::draft::Draft;
@@ -58,19 +58,18 @@ impl Runtime {
     }
 
     /// The pause of a job that no process works on.
-    pub(super) fn held(&self, loaded: &Loaded, mut draft: Draft) -> Result<Plan<Held>, OpError> {
+    pub(super) fn held(&self, loaded: &Loaded, draft: Draft) -> Result<Decided<Held>, OpError> {
         match loaded.state.status {
             JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused => {
-                return Ok(Plan::Answer(Held::Already));
+                return Ok(Decided::Answer(Held::Already));
             }
             JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked => {}
         }
-        if self.end_for(loaded.state.end_requested, &loaded.ledger, &mut draft)? {
-            return Ok(Plan::Write(Box::new(draft), Held::Ended));
+        if let Some(end) = asked_end(loaded.state.end_requested, &loaded.state, &loaded.ledger) {
+            return self.decided(draft, (Some(end), Held::Ended));
         }
-        draft.push(self.system.ids.as_ref(), JobPaused { reason: PauseReason::Restored })?;
-        draft.release();
-        Ok(Plan::Write(Box::new(draft), Held::Now))
+        let held = Amendment::of([JobPaused { reason: PauseReason::Restored }.into()]).releasing();
+        self.decided(draft, (Some(held), Held::Now))
     }
 
     /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause
@@ -79,28 +78,8 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: no such job, it has ended or is to end, or no store.
     pub async fn pause(&self, job: JobId) -> Result<PauseAnswer, OpError> {
-        let ids = self.system.ids.as_ref();
-        self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, mut draft| {
-            match pausing(&loaded.state)? {
-                Pausing::Answer(answer) => Ok(Plan::Answer(answer)),
-                Pausing::Ask if aetheris_fault::planted!("pause-lost") => Ok(Plan::Answer(PauseAnswer::Requested)),
-                Pausing::Ask => {
-                    aetheris_fault::sometimes!(PauseOfHeld);
-                    draft.push(ids, JobPauseRequested {})?;
-                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Requested))
-                }
-                Pausing::Hold => {
-                    aetheris_fault::sometimes!(PauseOfIdle);
-                    draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
-                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
-                }
-                // One unit: nobody finds it on its way.
-                Pausing::TakeOver => {
-                    draft.push(ids, JobResumed {})?;
-                    draft.push(ids, JobPaused { reason: PauseReason::Operator })?;
-                    Ok(Plan::Write(Box::new(draft), PauseAnswer::Now))
-                }
-            }
+        self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, draft| {
+            self.decided(draft, pausing(&loaded.state)?)
         })
         .await
     }
@@ -113,51 +92,53 @@ impl Runtime {
     pub async fn resume(&self, job: JobId) -> Result<ResumeAnswer, OpError> {
         let ids = self.system.ids.as_ref();
         self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, mut draft| {
-            let status = loaded.state.status;
-            match (status, loaded.state.end_requested) {
-                (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
-                    Err(OpError::JobFinished { job, status })
-                }
-                // Its bodies are ending: the run cannot take that back.
-                (JobStatus::Running, Some(EndCause::Pause)) => Err(OpError::StateConflict(format!(
-                    "job {job} is about to be paused: its worker has not let it go yet; resume it when it is paused"
-                ))),
-                (JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked, _) => {
-                    Ok(Plan::Answer(ResumeAnswer::Already(status)))
-                }
-                (JobStatus::Paused, _) => {
-                    aetheris_fault::sometimes!(Resumed);
-                    draft.push(ids, JobResumed {})?;
-                    let status = draft.state().status;
-                    Ok(Plan::Write(Box::new(draft), ResumeAnswer::Now(status)))
-                }
-            }
+            let Some(resumed) = resuming(&loaded.state)? else {
+                return Ok(Decided::Answer(ResumeAnswer::Already(loaded.state.status)));
+            };
+            resumed.add_to(&mut draft, ids)?;
+            let status = draft.state().status;
+            Ok(Decided::Write(Box::new(draft), ResumeAnswer::Now(status)))
         })
         .await
     }
 }
 
-/// What a pause does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Pausing {
-    /// Nothing is to be done.
-    Answer(PauseAnswer),
-    /// The job's holder is asked to let it go.
-    Ask,
-    /// Nobody holds the job: it is paused.
-    Hold,
-    /// A restore holds it: from now on the operator does, and what resumes restored jobs leaves it alone.
-    TakeOver,
+/// What a resume adds to a job, if it is paused.
+///
+/// # Errors
+/// The job has ended, or its worker has not let it go yet.
+pub fn resuming(state: &JobState) -> Result<Option<Amendment>, OpError> {
+    let JobState { id: job, status, .. } = *state;
+    match (status, state.end_requested) {
+        (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
+            Err(OpError::JobFinished { job, status })
+        }
+        // Its bodies are ending: the run cannot take that back.
+        (JobStatus::Running, Some(EndCause::Pause)) => Err(OpError::StateConflict(format!(
+            "job {job} is about to be paused: its worker has not let it go yet; resume it when it is paused"
+        ))),
+        (JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked, _) => Ok(None),
+        (JobStatus::Paused, _) => {
+            aetheris_fault::sometimes!(Resumed);
+            Ok(Some(Amendment::of([JobResumed {}.into()])))
+        }
+    }
 }
 
-/// Decides a pause. The reducer does not count pauses and resumes against the bound of events, since a full job must still
-/// be freed and ended; so a job that has reached the bound is refused here.
-fn pausing(state: &JobState) -> Result<Pausing, OpError> {
+/// What a pause adds to a job, if anything, and its answer. The reducer does not count pauses and resumes against the bound
+/// of events, since a full job must still be freed and ended; so a job that has reached the bound is refused here.
+///
+/// # Errors
+/// The job has ended or is to end, or it has reached the bound.
+pub fn pausing(state: &JobState) -> Result<(Option<Amendment>, PauseAnswer), OpError> {
     let JobState { id: job, status, .. } = *state;
-    let found = match (status, state.end_requested) {
+    let paused = || JobPaused { reason: PauseReason::Operator }.into();
+    let (events, answer) = match (status, state.end_requested) {
         (JobStatus::Paused, _) => match state.paused.as_ref().map(|paused| paused.reason) {
-            Some(PauseReason::Restored) => Pausing::TakeOver,
-            Some(PauseReason::Operator) | None => return Ok(Pausing::Answer(PauseAnswer::Already)),
+            // A restore holds it: from now on the operator does, and what resumes restored jobs leaves it alone. One unit:
+            // nobody finds it on its way.
+            Some(PauseReason::Restored) => (vec![JobResumed {}.into(), paused()], PauseAnswer::Now),
+            Some(PauseReason::Operator) | None => return Ok((None, PauseAnswer::Already)),
         },
         (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
             return Err(OpError::JobFinished { job, status });
@@ -165,16 +146,24 @@ fn pausing(state: &JobState) -> Result<Pausing, OpError> {
         (JobStatus::Running, Some(EndCause::Cancel | EndCause::Deadline)) => {
             return Err(OpError::StateConflict(format!("job {job} is already ending and can no longer be paused")));
         }
-        (JobStatus::Running, Some(EndCause::Pause)) => return Ok(Pausing::Answer(PauseAnswer::Requested)),
-        (JobStatus::Running, None) => Pausing::Ask,
-        (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => Pausing::Hold,
+        (JobStatus::Running, Some(EndCause::Pause)) => return Ok((None, PauseAnswer::Requested)),
+        (JobStatus::Running, None) => (vec![JobPauseRequested {}.into()], PauseAnswer::Requested),
+        (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => (vec![paused()], PauseAnswer::Now),
     };
     if state.seq >= limits::JOB_EVENTS_MAX {
         let bound = limits::JOB_EVENTS_MAX;
         let message = format!("job {job} has {bound} events, the most that are kept; it is not paused any more");
         return Err(OpError::Bound(message));
     }
-    Ok(found)
+    aetheris_fault::sometimes!(PauseOfHeld, status == JobStatus::Running);
+    aetheris_fault::sometimes!(
+        PauseOfIdle,
+        matches!(status, JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked)
+    );
+    if status == JobStatus::Running && aetheris_fault::planted!("pause-lost") {
+        return Ok((None, answer));
+    }
+    Ok((Some(Amendment::of(events)), answer))
 }
 
 #[cfg(test)]
@@ -185,17 +174,24 @@ mod tests {
         JobState { end_requested, seq, status, ..JobState::new(JobId::from_u128(1)) }
     }
 
+    /// The kinds of the events that a pause adds, and its answer.
+    fn found(state: &JobState) -> (Vec<&'static str>, PauseAnswer) {
+        let (amendment, answer) = pausing(state).unwrap();
+        let facts = amendment.map_or_else(Vec::new, |amendment| amendment.facts);
+        (facts.iter().map(|fact| fact.event.kind().as_str()).collect(), answer)
+    }
+
     /// A job that is paused and resumed for ever grows to its bound and no further.
     #[test]
     fn a_job_is_paused_up_to_the_bound_of_its_events() {
         let max = limits::JOB_EVENTS_MAX;
-        for (status, found) in [
-            (JobStatus::Running, Pausing::Ask),
-            (JobStatus::Pending, Pausing::Hold),
-            (JobStatus::Waiting, Pausing::Hold),
-            (JobStatus::Parked, Pausing::Hold),
+        for (status, kinds, answer) in [
+            (JobStatus::Running, ["job_pause_requested"], PauseAnswer::Requested),
+            (JobStatus::Pending, ["job_paused"], PauseAnswer::Now),
+            (JobStatus::Waiting, ["job_paused"], PauseAnswer::Now),
+            (JobStatus::Parked, ["job_paused"], PauseAnswer::Now),
         ] {
-            assert_eq!(pausing(&job(status, None, max - 1)).unwrap(), found);
+            assert_eq!(found(&job(status, None, max - 1)), (kinds.to_vec(), answer));
             for seq in [max, max + 1] {
                 let refused = pausing(&job(status, None, seq));
                 assert!(matches!(refused, Err(OpError::Bound(_))), "{status:?} at {seq}: {refused:?}");
@@ -206,11 +202,12 @@ mod tests {
     #[test]
     fn only_an_operators_pause_is_one_already() {
         let paused = |reason| Some(aetheris_core::state::Paused { parked: false, reason, since: None });
-        for (reason, found) in
-            [(PauseReason::Operator, Pausing::Answer(PauseAnswer::Already)), (PauseReason::Restored, Pausing::TakeOver)]
+        let taken_over = (vec!["job_resumed", "job_paused"], PauseAnswer::Now);
+        for (reason, told) in
+            [(PauseReason::Operator, (Vec::new(), PauseAnswer::Already)), (PauseReason::Restored, taken_over)]
         {
             let job = JobState { paused: paused(reason), ..job(JobStatus::Paused, None, 4) };
-            assert_eq!(pausing(&job).unwrap(), found);
+            assert_eq!(found(&job), told);
         }
     }
 
@@ -219,9 +216,9 @@ mod tests {
     fn what_needs_no_event_is_answered_at_any_length() {
         for seq in [1, limits::JOB_EVENTS_MAX] {
             let answer = |status, cause| pausing(&job(status, cause, seq));
-            assert_eq!(answer(JobStatus::Paused, None).unwrap(), Pausing::Answer(PauseAnswer::Already));
-            let asked = answer(JobStatus::Running, Some(EndCause::Pause)).unwrap();
-            assert_eq!(asked, Pausing::Answer(PauseAnswer::Requested));
+            assert_eq!(found(&job(JobStatus::Paused, None, seq)), (Vec::new(), PauseAnswer::Already));
+            let asked = job(JobStatus::Running, Some(EndCause::Pause), seq);
+            assert_eq!(found(&asked), (Vec::new(), PauseAnswer::Requested));
             for cause in [EndCause::Cancel, EndCause::Deadline] {
                 assert!(matches!(answer(JobStatus::Running, Some(cause)), Err(OpError::StateConflict(_))));
             }

@@ -4,13 +4,13 @@ use aetheris_core::event::{Event, Failure, JobPaused, JobRequeued, PauseReason, 
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
+use aetheris_core::state::JobState;
 use aetheris_store::{Purpose, Refusal};
 
+use super::{Amendment, ENDED_OVER_CALL, Ledger, asked_end, failed};
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::Draft;
 use crate::error::OpError;
-use crate::load::Loaded;
 
 /// Why a job may be taken from its holder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,8 @@ impl Runtime {
                 return Ok(Reclaimed::NotHeld);
             }
             let mut draft = loaded.draft(guard);
-            self.take_back(&loaded, &mut draft, proof)?;
+            let freed = taken_back(&loaded.state, &loaded.ledger, proof, self.settings.max_attempts);
+            freed.add_to(&mut draft, self.system.ids.as_ref())?;
             aetheris_fault::crash_point!("ops.reclaim.decided");
             match self.send(&draft, Purpose::Reclaim).await {
                 Ok(_) => {
@@ -93,34 +94,33 @@ impl Runtime {
         }
         Ok(Reclaimed::NotHeld)
     }
+}
 
-    fn take_back(&self, loaded: &Loaded, draft: &mut Draft, proof: Proof) -> Result<(), OpError> {
-        let requested = loaded.state.end_requested;
-        if self.end_for(requested, &loaded.ledger, draft)? {
-            return Ok(());
-        }
-        let poison = loaded.state.reclaims + 1 >= self.settings.max_attempts;
-        if requested.is_none() && poison && !aetheris_fault::planted!("poison-job-for-ever") {
-            aetheris_fault::sometimes!(PoisonJob);
-            self.doubt_open_calls(&loaded.ledger, draft, super::ENDED_OVER_CALL)?;
-            let message = format!(
-                "the job was taken back from a lost worker {} times in a row without a node finishing; it is not tried again",
-                self.settings.max_attempts
-            );
-            return Ok(self.fail_job(draft, Failure::new("attempts_exhausted", message))?);
-        }
-        let reason = match proof {
-            Proof::Expired => RequeueReason::LeaseExpired,
-            Proof::Dead(_) => RequeueReason::HolderDied,
-        };
-        let freed: Event = match requested {
-            // Held still by whoever finds it: nobody is to go on with it.
-            Some(_) => JobPaused { reason: PauseReason::Operator }.into(),
-            None => JobRequeued { after_us: None, reason }.into(),
-        };
-        aetheris_fault::sometimes!(PausedByReclaim, requested.is_some());
-        draft.push(self.system.ids.as_ref(), freed)?;
-        draft.release();
-        Ok(())
+/// What is recorded of a job that is taken back: it ends as was asked for, it fails at the last of so many attempts without
+/// progress, it is held as was asked for, or it is pending again.
+#[must_use]
+pub fn taken_back(state: &JobState, ledger: &Ledger, proof: Proof, max_attempts: u32) -> Amendment {
+    let requested = state.end_requested;
+    if let Some(end) = asked_end(requested, state, ledger) {
+        return end;
     }
+    let poison = state.reclaims + 1 >= max_attempts;
+    if requested.is_none() && poison && !aetheris_fault::planted!("poison-job-for-ever") {
+        aetheris_fault::sometimes!(PoisonJob);
+        let message = format!(
+            "the job was taken back from a lost worker {max_attempts} times in a row without a node finishing; it is not tried again"
+        );
+        return failed(state, ledger, Failure::new("attempts_exhausted", message), ENDED_OVER_CALL);
+    }
+    let reason = match proof {
+        Proof::Expired => RequeueReason::LeaseExpired,
+        Proof::Dead(_) => RequeueReason::HolderDied,
+    };
+    let freed: Event = match requested {
+        // Held still by whoever finds it: nobody is to go on with it.
+        Some(_) => JobPaused { reason: PauseReason::Operator }.into(),
+        None => JobRequeued { after_us: None, reason }.into(),
+    };
+    aetheris_fault::sometimes!(PausedByReclaim, requested.is_some());
+    Amendment::of([freed]).releasing()
 }

@@ -19,7 +19,7 @@ use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{EventRow, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
 
-use super::{Plan, is_open_doubt};
+use super::{Decided, is_open_doubt};
 use crate::Runtime;
 use crate::admission::Caller;
 use crate::draft::{self, Draft, Fact, WriteError};
@@ -202,7 +202,7 @@ impl Runtime {
         mut draft: Draft,
         (plan, now): (Option<&CompiledPlan>, Timestamp),
         (key, resolution): (IdempotencyKey, &Resolution),
-    ) -> Result<Plan<Option<Closed>>, OpError> {
+    ) -> Result<Decided<Option<Closed>>, OpError> {
         let job = loaded.state.id;
         let mut steps = loaded.state.steps.iter();
         let of_key = |step: &StepState| step.invocation.clone().filter(|invocation| invocation.key == key);
@@ -210,7 +210,7 @@ impl Runtime {
         let (node, step, invocation) = found.ok_or(OpError::InvocationNotFound { job, key })?;
         let kept = loaded.state.status.is_terminal() && invocation.is_left_unresolved();
         if !is_open_doubt(step) && !kept {
-            return Ok(Plan::Answer(Some(Closed::of(node, invocation.phase))));
+            return Ok(Decided::Answer(Some(Closed::of(node, invocation.phase))));
         }
         if resolution.permit != invocation.permit {
             let asked = resolution.permit;
@@ -235,7 +235,7 @@ impl Runtime {
         let settle = tool.map_or(limits::SETTLE_DEFAULT, Tool::settle);
         if kept {
             self.keep(loaded, &mut draft, (event, &invocation, settle, now), resolution)?;
-            return Ok(Plan::Write(Box::new(draft), None));
+            return Ok(Decided::Write(Box::new(draft), None));
         }
         match &resolution.happened {
             Some(result) => {
@@ -248,7 +248,7 @@ impl Runtime {
                 self.not_happened(loaded, &mut draft, (event, &invocation, settle), resolution)?;
             }
         }
-        Ok(Plan::Write(Box::new(draft), None))
+        Ok(Decided::Write(Box::new(draft), None))
     }
 
     /// An answer about a call that the job's end left unresolved: it is kept with the job. The ledger's row stays as

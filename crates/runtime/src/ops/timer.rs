@@ -4,14 +4,14 @@ use aetheris_core::event::{EndCause, Failure, JobCancelRequested, TimerFired, Ti
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::projection::TimerChange;
+use aetheris_core::state::JobState;
 use aetheris_store::{Purpose, TimerRow, UnitOfWork};
 
-use super::Plan;
+use super::{Amendment, Decided, Ledger, failed};
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::Draft;
+use crate::draft::Fact;
 use crate::error::OpError;
-use crate::load::Loaded;
 
 impl Runtime {
     /// Fires a timer that the store has listed as due. Whether it did: someone else may have been first, the wait
@@ -39,23 +39,16 @@ impl Runtime {
         }
         let early = aetheris_fault::planted!("timer-fires-early");
         let guard = if early { Guard::Outside } else { Guard::Due(due.due) };
-        let fired = self.amend((due.job, caller), Purpose::Timer, guard, |loaded, mut draft| {
+        let fired = self.amend((due.job, caller), Purpose::Timer, guard, |loaded, draft| {
             let set = loaded.state.timers.get(&due.timer);
             // It may have been set anew since it was listed: then it is due at another moment.
             if set.is_none_or(|timer| timer.due != due.due && !early) {
                 aetheris_fault::sometimes!(TimerLate);
-                return Ok(Plan::Answer(false));
+                return Ok(Decided::Answer(false));
             }
             aetheris_fault::sometimes!(TimerFired);
             aetheris_fault::sometimes!(PausedWaitEnded, loaded.state.status == JobStatus::Paused);
-            draft.push(self.system.ids.as_ref(), TimerFired { timer: due.timer.clone() })?;
-            match &due.timer {
-                TimerId::Wait(node) | TimerId::Doubt(node) => {
-                    draft.push(self.system.ids.as_ref(), WaitCompleted { by: WaitEnd::Time, node: node.clone() })?;
-                }
-                TimerId::Deadline => self.deadline_passed(loaded, &mut draft)?,
-            }
-            Ok(Plan::Write(Box::new(draft), true))
+            self.decided(draft, (Some(fired(&loaded.state, &loaded.ledger, &due.timer)), true))
         });
         match fired.await {
             Err(OpError::NotDue(_)) => {
@@ -65,32 +58,37 @@ impl Runtime {
             fired => fired,
         }
     }
+}
 
-    fn deadline_passed(&self, loaded: &Loaded, draft: &mut Draft) -> Result<(), OpError> {
-        aetheris_fault::sometimes!(DeadlineHit);
-        match loaded.state.status {
-            JobStatus::Running if loaded.state.end_requested.is_some_and(EndCause::ends) => Ok(()),
-            JobStatus::Running => {
-                draft.push(self.system.ids.as_ref(), JobCancelRequested { cause: EndCause::Deadline })?;
-                Ok(())
-            }
-            JobStatus::Waiting | JobStatus::Parked if aetheris_fault::planted!("deadline-ignored-while-blocked") => {
-                Ok(())
-            }
-            JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
-                self.doubt_open_calls(
-                    &loaded.ledger,
-                    draft,
-                    "the job's deadline passed while the outcome of the call was unknown",
-                )?;
-                Ok(self.fail_job(draft, deadline_exceeded())?)
-            }
-            JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => Ok(()),
+/// What a timer that fires adds to its job.
+#[must_use]
+pub fn fired(state: &JobState, ledger: &Ledger, timer: &TimerId) -> Amendment {
+    let fired = Amendment::of([TimerFired { timer: timer.clone() }.into()]);
+    match timer {
+        TimerId::Wait(node) | TimerId::Doubt(node) => {
+            fired.and(Fact::of(WaitCompleted { by: WaitEnd::Time, node: node.clone() }))
         }
+        TimerId::Deadline => fired.then(deadline_passed(state, ledger)),
+    }
+}
+
+fn deadline_passed(state: &JobState, ledger: &Ledger) -> Amendment {
+    aetheris_fault::sometimes!(DeadlineHit);
+    match state.status {
+        JobStatus::Running if state.end_requested.is_some_and(EndCause::ends) => Amendment::default(),
+        JobStatus::Running => Amendment::of([JobCancelRequested { cause: EndCause::Deadline }.into()]),
+        JobStatus::Waiting | JobStatus::Parked if aetheris_fault::planted!("deadline-ignored-while-blocked") => {
+            Amendment::default()
+        }
+        JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
+            let reason = "the job's deadline passed while the outcome of the call was unknown";
+            failed(state, ledger, deadline_exceeded(), reason)
+        }
+        JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => Amendment::default(),
     }
 }
 
 /// Why a job fails at its deadline.
-pub(crate) fn deadline_exceeded() -> Failure {
+pub(super) fn deadline_exceeded() -> Failure {
     Failure::new("deadline_exceeded", "the job's deadline passed before it ended")
 }

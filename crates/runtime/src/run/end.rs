@@ -17,6 +17,7 @@ use crate::aside::rendered;
 use crate::draft::{Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
+use crate::ops::{asked_end, failed};
 
 impl Run<'_> {
     /// Every node has ended well: the answer ends the job. `None` when it is to go on after all.
@@ -79,11 +80,11 @@ impl Run<'_> {
     /// The end that was asked for: calls whose outcome is unknown stay in the in-doubt list.
     pub(super) async fn end_as_asked(&mut self, cause: EndCause) -> Result<Option<RunEnd>, Stop> {
         aetheris_fault::crash_point!("run.end.asked");
-        if self.rt.end_for(Some(cause), &self.rows.ledger, &mut self.draft)? {
-            self.finish().await
-        } else {
-            self.hold_still().await
-        }
+        let Some(end) = asked_end(Some(cause), self.state(), &self.rows.ledger) else {
+            return self.hold_still().await;
+        };
+        end.add_to(&mut self.draft, self.rt.system.ids.as_ref())?;
+        self.finish().await
     }
 
     /// The pause that was asked for. Whatever was known is written before it or with it. `None` when the newer state
@@ -147,11 +148,10 @@ pub(super) async fn fail_unplanned(rt: &Runtime, loaded: Loaded, fence: Fence) -
 async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failure) -> Result<RunEnd, OpError> {
     let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
     // A job that cannot go on fails, also where it was to be paused.
-    if !rt.end_for(draft.state().end_requested, &loaded.ledger, &mut draft)? {
-        let reason = "the job could not go on while the outcome of the call was unknown";
-        rt.doubt_open_calls(&loaded.ledger, &mut draft, reason)?;
-        rt.fail_job(&mut draft, failure)?;
-    }
+    let asked = asked_end(draft.state().end_requested, draft.state(), &loaded.ledger);
+    let reason = "the job could not go on while the outcome of the call was unknown";
+    let end = asked.unwrap_or_else(|| failed(draft.state(), &loaded.ledger, failure, reason));
+    end.add_to(&mut draft, rt.system.ids.as_ref())?;
     let fallback = rt.event_id();
     match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {
         Ok(_) => {

@@ -259,7 +259,7 @@ async fn a_call_in_doubt_is_listed_with_what_is_done_about_it() {
         assert_eq!(call["next"], if by_itself { "own_policies" } else { "person" });
         let why = bed.get(&format!("/api/jobs/{job}/why")).await;
         let said =
-            if by_itself { "; its tool's own policies come first; there is nothing for you to do yet" } else { "" };
+            if by_itself { "; its tool's own policies come first: there is nothing for you to do yet" } else { "" };
         let said = format!("w1 holds it; send has made a call whose outcome is unknown: lost {policy}{said}");
         assert_eq!((&why.is(200)[0]["code"], &why.body[0]["detail"]), (&"held_by".into(), &said.into()));
         bed.clock.advance(Span::from_secs(1));

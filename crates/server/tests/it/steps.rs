@@ -433,7 +433,7 @@ async fn a_job_that_only_time_moves_says_until_when() {
     let call = hand.permit("send").await;
     nap(&hand, "send", Some(call)).await;
     let unknown = "send has made a call whose outcome is unknown: the answer was lost";
-    let by_itself = format!("{unknown}; its tool's own policies come first; there is nothing for you to do yet");
+    let by_itself = format!("{unknown}; its tool's own policies come first: there is nothing for you to do yet");
     let of_time = (job, "waiting_time", "nap waits for time to pass");
     for (job, code, detail) in [of_time, (doubted.clone(), "in_doubt", by_itself.as_str())] {
         let reason = why(&bed, &job).await;
