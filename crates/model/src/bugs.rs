@@ -37,6 +37,8 @@ listed! {
         DisproofBelievedEarly = "disproof-believed-early";
         /// A job ends without a word on its open calls.
         OpenCallsForgotten = "open-calls-forgotten";
+        /// A job is paused without a word on its open calls.
+        HeldCallForgotten = "held-call-forgotten";
         /// A late outcome is dropped.
         OutcomeDropped = "outcome-dropped";
         /// A deposit is taken for whatever permit is current.
@@ -117,6 +119,7 @@ impl Mutation {
             Self::LedgerNotArbitrated | Self::DepositOfAnyPermit => slow(IDEMPOTENT),
             Self::SuccessForgotten => Config { crashes: 1, ..slow(IDEMPOTENT) },
             Self::OpenCallsForgotten => Config { cancels: true, ..crash(ONCE) },
+            Self::HeldCallForgotten => Config { pauses: 1, ..crash(ONCE) },
             Self::UnknownIsWritten | Self::UnknownIsAbsent => Config { unknown: 1, ..Config::calm(ONCE) },
             Self::SequenceNotChecked | Self::TimerWithoutSequence => signals(1),
             Self::TimerFiresEarly => Config::calm(WAIT),

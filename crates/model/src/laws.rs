@@ -60,6 +60,8 @@ laws! {
         PermitBeforeCall = "C2 no call leaves without its recorded, current permission";
         /// Open calls.
         DoubtIsListed = "C5 an ended job has no open call that is not listed as in doubt";
+        /// Open calls of a job that nobody runs.
+        HeldDoubtIsListed = "C5 a paused job has no call of unknown outcome that must not be repeated and is not in doubt";
         /// No needless doubt.
         NoIdleDoubt = "C5 a run never doubts a call of its own that has not left";
         /// A failed step is no guess.
@@ -339,6 +341,9 @@ fn tool_laws(job: &Job, program: &Program, node: u8, class: EffectClass, verdict
     verdicts.push((Law::RecordsAgree, recorded == (row.status == LedgerStatus::Committed)));
     if job.status().is_terminal() {
         verdicts.push((Law::DoubtIsListed, row.status != LedgerStatus::Started));
+    }
+    if job.status() == JobStatus::Paused && class == EffectClass::AtMostOnce {
+        verdicts.push((Law::HeldDoubtIsListed, row.status != LedgerStatus::Started));
     }
     let Some(step) = job.view.fold.step(program, node) else {
         return;

@@ -166,7 +166,7 @@ fn deadline(search: &Search, program: &Program, job: &Job, number: u8) -> Drafte
 
 fn pause(search: &Search, program: &Program, job: &Job, number: u8) -> Drafted {
     let draft = draft(search, program, job, number, Right::Outside);
-    let found = ops::pausing(draft.state());
+    let found = ops::pausing(draft.state(), &ledger_of(program, &job.view, number));
     amended(draft, found.ok().and_then(|(amendment, _)| amendment))
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, JobCompleted, JobFailed, JobPaused, PauseReason};
+use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, JobCompleted, JobFailed, PauseReason};
 use aetheris_core::id::{IdSource, IdempotencyKey, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerRow, LedgerTrigger};
@@ -93,7 +93,9 @@ impl<'s> Draft<'s> {
     /// As [`Draft::push`].
     pub fn amend(&mut self, amendment: Amendment) -> Result<(), Stop> {
         let Amendment { facts, settles, release } = amendment;
-        let forgotten = self.search.config.has(Mutation::OpenCallsForgotten);
+        let config = &self.search.config;
+        let held = facts.iter().any(|fact| matches!(fact.event, Event::JobPaused(_)));
+        let forgotten = config.has(Mutation::OpenCallsForgotten) || (held && config.has(Mutation::HeldCallForgotten));
         for fact in facts {
             if !(forgotten && matches!(fact.event, Event::StepInDoubt(_))) {
                 let entry = self.entry(fact, None)?;
@@ -254,8 +256,9 @@ impl<'s> Deciding<'s> {
         loop {
             if let Some(cause) = self.draft.state.end_requested {
                 let asked = ops::asked_end(Some(cause), &self.draft.state, &self.rows.ledger);
-                let paused = || Amendment::of([JobPaused { reason: PauseReason::Operator }.into()]);
-                return self.end(asked.unwrap_or_else(paused));
+                let held = || ops::held(&self.draft.state, &self.rows.ledger, PauseReason::Operator);
+                let end = asked.unwrap_or_else(held);
+                return self.end(end);
             }
             let program = self.draft.program;
             let mut place = self.place;

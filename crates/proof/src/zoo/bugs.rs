@@ -260,6 +260,11 @@ pub const BUGS: &[Bug] = &[
         "what_came_while_a_unit_was_written",
     ),
     tested(
+        "pause-hides-open-call",
+        "a job is paused without a word on a call of unknown outcome",
+        "a_call_that_was_lost_is_answered",
+    ),
+    tested(
         "answer-left-unwritten",
         "a function runs over an answer from outside that is not written",
         "no_function_runs_while_an_answer",

@@ -1,7 +1,9 @@
 //! What ends a job, and what its end says of calls whose outcome is unknown then. Functions of the job's state and its
 //! ledger, which the exhaustive search asks as well.
 
-use aetheris_core::event::{EndCause, Event, Failure, InvocationOutcome, JobCancelled, JobFailed, StepInDoubt};
+use aetheris_core::event::{
+    EndCause, Event, Failure, InvocationOutcome, JobCancelled, JobFailed, JobPaused, PauseReason, StepInDoubt,
+};
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::path::StepPath;
 use aetheris_core::recovery::{self, StepEvidence};
@@ -13,6 +15,9 @@ use crate::draft::Fact;
 
 /// Why the outcome of a call stays unknown when its job is ended.
 pub(crate) const ENDED_OVER_CALL: &str = "the job was ended while the outcome of the call was unknown";
+
+/// Why a call is in doubt whose run is gone.
+pub(crate) const CRASHED: &str = "the run that called the tool ended before it could record the outcome";
 
 /// The end that was asked for; none where that was not, or only a pause was.
 #[must_use]
@@ -29,6 +34,21 @@ pub fn asked_end(requested: Option<EndCause>, state: &JobState, ledger: &Ledger)
 #[must_use]
 pub fn failed(state: &JobState, ledger: &Ledger, error: Failure, reason: &str) -> Amendment {
     left_open(state, ledger, reason).and(Fact::of(JobFailed { error, node: None })).releasing()
+}
+
+/// The job is held still. No run looks after its calls from then on: one that must not be repeated and of which nothing is
+/// recorded is in doubt, so that it is listed and can be answered while the job is held.
+#[must_use]
+pub fn held(state: &JobState, ledger: &Ledger, reason: PauseReason) -> Amendment {
+    let unseen = aetheris_fault::planted!("pause-hides-open-call");
+    let why = match reason {
+        PauseReason::Operator => CRASHED,
+        PauseReason::Restored => "the backup was made before the outcome of the call was recorded",
+    };
+    let once = |step: &StepState| step.invocation.as_ref().is_some_and(Invocation::is_open) && !unseen;
+    let open = state.steps.iter().filter(|(_, step)| is_open_call(step) && once(step));
+    let facts = open.filter_map(|(node, step)| doubted(node, step.invocation.as_ref()?, ledger, why)).collect();
+    Amendment { facts, ..Amendment::default() }.and(Fact::of(JobPaused { reason })).releasing()
 }
 
 /// That the outcome of every open call is unknown: the job is about to end, and the calls stay in the in-doubt list. Calls
@@ -120,6 +140,7 @@ mod tests {
     use aetheris_core::json::Json;
     use aetheris_core::lease::Fence;
     use aetheris_core::plan::EffectClass;
+    use aetheris_core::step::StepStatus;
     use aetheris_core::time::{Span, Timestamp};
 
     use super::*;
@@ -182,6 +203,32 @@ mod tests {
                 InvocationPhase::Finished(InvocationOutcome::RefusedRetryable),
             ] {
                 assert_eq!(unanswered(&ledger(2, status), &call(other)), None, "{status:?} {other:?}");
+            }
+        }
+    }
+
+    /// What may be repeated is made again when the job goes on: nobody is to find out what became of it.
+    #[test]
+    fn a_call_that_must_not_be_repeated_is_in_doubt_while_its_job_is_held() {
+        let started = call(InvocationPhase::Started);
+        let key = started.key;
+        for (class, status, told) in [
+            (EffectClass::AtMostOnce, StepStatus::Running, &["step_in_doubt", "job_paused"][..]),
+            (EffectClass::AtMostOnce, StepStatus::InDoubt, &["job_paused"]),
+            (EffectClass::Idempotent, StepStatus::Running, &["job_paused"]),
+        ] {
+            let invocation = Some(Invocation { class, ..started.clone() });
+            let mut state = JobState::new(JobId::from_u128(1));
+            state.steps.insert("n".into(), StepState { invocation, status, ..StepState::default() });
+            for reason in [PauseReason::Operator, PauseReason::Restored] {
+                let held = held(&state, &ledger(2, LedgerStatus::Started), reason);
+                let kinds: Vec<_> = held.facts.iter().map(|fact| fact.event.kind().as_str()).collect();
+                assert_eq!(kinds, told, "{class:?} {status:?}");
+                let settled = held.facts[0].ledger.clone();
+                let doubt =
+                    LedgerWrite::Settle(Settle { key, permit_id: started.permit_id, trigger: LedgerTrigger::Doubt });
+                assert_eq!(settled, (told.len() == 2).then_some(doubt), "{class:?} {status:?}");
+                assert!(held.release && held.settles.is_empty());
             }
         }
     }

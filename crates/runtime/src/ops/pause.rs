@@ -1,6 +1,6 @@
 //! Holding a job still and letting it go on: at once where nobody holds the job, by request where someone does.
 
-use aetheris_core::event::{EndCause, JobPauseRequested, JobPaused, JobResumed, PauseReason};
+use aetheris_core::event::{EndCause, JobPauseRequested, JobResumed, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
@@ -8,7 +8,8 @@ use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_store::Purpose;
 
-use super::{Amendment, Decided, asked_end};
+use super::ends::held;
+use super::{Amendment, Decided, Ledger, asked_end};
 use crate::Runtime;
 use crate::admission::Caller;
 use crate::draft::Draft;
@@ -68,7 +69,7 @@ impl Runtime {
         if let Some(end) = asked_end(loaded.state.end_requested, &loaded.state, &loaded.ledger) {
             return self.decided(draft, (Some(end), Held::Ended));
         }
-        let held = Amendment::of([JobPaused { reason: PauseReason::Restored }.into()]).releasing();
+        let held = held(&loaded.state, &loaded.ledger, PauseReason::Restored);
         self.decided(draft, (Some(held), Held::Now))
     }
 
@@ -79,7 +80,7 @@ impl Runtime {
     /// [`OpError`]: no such job, it has ended or is to end, or no store.
     pub async fn pause(&self, job: JobId) -> Result<PauseAnswer, OpError> {
         self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, draft| {
-            self.decided(draft, pausing(&loaded.state)?)
+            self.decided(draft, pausing(&loaded.state, &loaded.ledger)?)
         })
         .await
     }
@@ -130,14 +131,14 @@ pub fn resuming(state: &JobState) -> Result<Option<Amendment>, OpError> {
 ///
 /// # Errors
 /// The job has ended or is to end, or it has reached the bound.
-pub fn pausing(state: &JobState) -> Result<(Option<Amendment>, PauseAnswer), OpError> {
+pub fn pausing(state: &JobState, ledger: &Ledger) -> Result<(Option<Amendment>, PauseAnswer), OpError> {
     let JobState { id: job, status, .. } = *state;
-    let paused = || JobPaused { reason: PauseReason::Operator }.into();
-    let (events, answer) = match (status, state.end_requested) {
+    let held = || held(state, ledger, PauseReason::Operator);
+    let (amendment, answer) = match (status, state.end_requested) {
         (JobStatus::Paused, _) => match state.paused.as_ref().map(|paused| paused.reason) {
             // A restore holds it: from now on the operator does, and what resumes restored jobs leaves it alone. One unit:
             // nobody finds it on its way.
-            Some(PauseReason::Restored) => (vec![JobResumed {}.into(), paused()], PauseAnswer::Now),
+            Some(PauseReason::Restored) => (Amendment::of([JobResumed {}.into()]).then(held()), PauseAnswer::Now),
             Some(PauseReason::Operator) | None => return Ok((None, PauseAnswer::Already)),
         },
         (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => {
@@ -147,8 +148,8 @@ pub fn pausing(state: &JobState) -> Result<(Option<Amendment>, PauseAnswer), OpE
             return Err(OpError::StateConflict(format!("job {job} is already ending and can no longer be paused")));
         }
         (JobStatus::Running, Some(EndCause::Pause)) => return Ok((None, PauseAnswer::Requested)),
-        (JobStatus::Running, None) => (vec![JobPauseRequested {}.into()], PauseAnswer::Requested),
-        (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => (vec![paused()], PauseAnswer::Now),
+        (JobStatus::Running, None) => (Amendment::of([JobPauseRequested {}.into()]), PauseAnswer::Requested),
+        (JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked, _) => (held(), PauseAnswer::Now),
     };
     if state.seq >= limits::JOB_EVENTS_MAX {
         let bound = limits::JOB_EVENTS_MAX;
@@ -163,7 +164,7 @@ pub fn pausing(state: &JobState) -> Result<(Option<Amendment>, PauseAnswer), OpE
     if status == JobStatus::Running && aetheris_fault::planted!("pause-lost") {
         return Ok((None, answer));
     }
-    Ok((Some(Amendment::of(events)), answer))
+    Ok((Some(amendment), answer))
 }
 
 #[cfg(test)]
@@ -176,7 +177,7 @@ mod tests {
 
     /// The kinds of the events that a pause adds, and its answer.
     fn found(state: &JobState) -> (Vec<&'static str>, PauseAnswer) {
-        let (amendment, answer) = pausing(state).unwrap();
+        let (amendment, answer) = pausing(state, &Ledger::new()).unwrap();
         let facts = amendment.map_or_else(Vec::new, |amendment| amendment.facts);
         (facts.iter().map(|fact| fact.event.kind().as_str()).collect(), answer)
     }
@@ -193,7 +194,7 @@ mod tests {
         ] {
             assert_eq!(found(&job(status, None, max - 1)), (kinds.to_vec(), answer));
             for seq in [max, max + 1] {
-                let refused = pausing(&job(status, None, seq));
+                let refused = pausing(&job(status, None, seq), &Ledger::new());
                 assert!(matches!(refused, Err(OpError::Bound(_))), "{status:?} at {seq}: {refused:?}");
             }
         }
@@ -215,7 +216,7 @@ mod tests {
     #[test]
     fn what_needs_no_event_is_answered_at_any_length() {
         for seq in [1, limits::JOB_EVENTS_MAX] {
-            let answer = |status, cause| pausing(&job(status, cause, seq));
+            let answer = |status, cause| pausing(&job(status, cause, seq), &Ledger::new());
             assert_eq!(found(&job(JobStatus::Paused, None, seq)), (Vec::new(), PauseAnswer::Already));
             let asked = job(JobStatus::Running, Some(EndCause::Pause), seq);
             assert_eq!(found(&asked), (Vec::new(), PauseAnswer::Requested));

@@ -1,13 +1,13 @@
 //! Taking back a job whose holder is gone: by the end of its lease, or by proof of its death.
 
-use aetheris_core::event::{Event, Failure, JobPaused, JobRequeued, PauseReason, RequeueReason};
+use aetheris_core::event::{Failure, JobRequeued, PauseReason, RequeueReason};
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::state::JobState;
 use aetheris_store::{Purpose, Refusal};
 
-use super::{Amendment, ENDED_OVER_CALL, Ledger, asked_end, failed};
+use super::{Amendment, ENDED_OVER_CALL, Ledger, asked_end, failed, held};
 use crate::Runtime;
 use crate::admission::Caller;
 use crate::error::OpError;
@@ -116,11 +116,10 @@ pub fn taken_back(state: &JobState, ledger: &Ledger, proof: Proof, max_attempts:
         Proof::Expired => RequeueReason::LeaseExpired,
         Proof::Dead(_) => RequeueReason::HolderDied,
     };
-    let freed: Event = match requested {
-        // Held still by whoever finds it: nobody is to go on with it.
-        Some(_) => JobPaused { reason: PauseReason::Operator }.into(),
-        None => JobRequeued { after_us: None, reason }.into(),
-    };
     aetheris_fault::sometimes!(PausedByReclaim, requested.is_some());
-    Amendment::of([freed]).releasing()
+    match requested {
+        // Held still by whoever finds it: nobody is to go on with it.
+        Some(_) => held(state, ledger, PauseReason::Operator),
+        None => Amendment::of([JobRequeued { after_us: None, reason }.into()]).releasing(),
+    }
 }

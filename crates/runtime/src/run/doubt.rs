@@ -20,9 +20,6 @@ use crate::in_flight::IN_FLIGHT_LOOK;
 use crate::ops::{is_open_doubt, not_happened};
 use crate::ports::ToolOutcome;
 
-/// Why a call is in doubt whose run is gone.
-pub(super) const CRASHED: &str = "the run that called the tool ended before it could record the outcome";
-
 /// What a reconcile tool said.
 enum Reconciled {
     Happened(Json),

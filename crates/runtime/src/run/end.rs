@@ -1,8 +1,7 @@
 //! How a run ends: with an answer, an error, a requested end, or by giving the job back.
 
 use aetheris_core::event::{
-    Answer, EndCause, Failure, JobCancelled, JobCompleted, JobFailed, JobPaused, JobRequeued, PauseReason,
-    RequeueReason,
+    Answer, EndCause, Failure, JobCancelled, JobCompleted, JobFailed, JobRequeued, PauseReason, RequeueReason,
 };
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
@@ -17,7 +16,7 @@ use crate::aside::rendered;
 use crate::draft::{Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
-use crate::ops::{asked_end, failed};
+use crate::ops::{asked_end, failed, held};
 
 impl Run<'_> {
     /// Every node has ended well: the answer ends the job. `None` when it is to go on after all.
@@ -90,8 +89,8 @@ impl Run<'_> {
     /// The pause that was asked for. Whatever was known is written before it or with it. `None` when the newer state
     /// does not allow it: the job's end was asked for since.
     async fn hold_still(&mut self) -> Result<Option<RunEnd>, Stop> {
-        self.draft.push(self.ids(), JobPaused { reason: PauseReason::Operator })?;
-        self.draft.release();
+        let held = held(self.state(), &self.rows.ledger, PauseReason::Operator);
+        held.add_to(&mut self.draft, self.rt.system.ids.as_ref())?;
         match self.flush(Purpose::Pause).await? {
             Rebased::Whole => {
                 aetheris_fault::sometimes!(PausedByHolder);

@@ -33,7 +33,7 @@ pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
         }
         Decision::CatchUpOutcome(outcome) => permit::catch_up_outcome(view, outcome),
         Decision::EnterDoubt if aetheris_fault::planted!("doubt-forgotten") => kind::prepare(view),
-        Decision::EnterDoubt => doubt::enter(view, doubt::CRASHED),
+        Decision::EnterDoubt => doubt::enter(view, crate::ops::CRASHED),
         Decision::ResumeDoubt => doubt::follow(view),
         Decision::CallAgain => {
             aetheris_fault::sometimes!(CalledAgain);

@@ -9,7 +9,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Cancelled, PauseAnswer, ResumeAnswer, SignalAnswer};
 use aetheris_runtime::{OpError, ToolOutcome};
-use aetheris_store::JobFilter;
+use aetheris_store::{JobFilter, Scope};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -139,7 +139,8 @@ async fn a_job_whose_worker_died_is_paused_by_whoever_takes_it_back() {
     assert_eq!((state.fence.epoch, state.reclaims), (1, 0));
     a_while().await;
     assert_eq!(world.tools.count("pay"), 1);
-    // Its call is in doubt as soon as it goes on, and not called again.
+    // Its call is in doubt, and not made again.
+    assert_eq!(world.rt.store.in_doubt(9).await.unwrap().len(), 1);
     world.rt.resume(job).await.unwrap();
     world.until(job, &[JobStatus::Parked]).await;
     assert_eq!((world.tools.count("pay"), world.rt.store.in_doubt(9).await.unwrap().len()), (1, 1));
@@ -284,6 +285,54 @@ async fn a_doubt_is_answered_while_its_job_is_paused() {
     world.rt.resume(job).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!(world.tools.count("pay"), 1);
+}
+
+/// Nobody runs a job that is held: what its lost call came to is listed and answered while it is, whoever holds it.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_lost_is_answered_while_its_job_is_held() {
+    for way in ["asked for first", "pending again", "given up by its worker", "restored"] {
+        let world = World::new();
+        world.put(AGENT).await;
+        let (act, reached, _release) = hold(done(json!(1)));
+        world.tools.next("pay", [act]);
+        let first = world.start("first");
+        let job = world.submit("a", json!({ "pay": true })).await;
+        reached.notified().await;
+        let fence = world.state(job).await.fence;
+        let holder = world.rt.store.job(Scope::System, job).await.unwrap().unwrap().holder.unwrap().instance;
+        let dead = aetheris_runtime::ops::Proof::Dead(holder);
+        match way {
+            "asked for first" => {
+                world.rt.pause(job).await.unwrap();
+                first.kill();
+                world.rt.reclaim(job, fence, dead).await.unwrap();
+            }
+            "pending again" => {
+                first.kill();
+                world.rt.reclaim(job, fence, dead).await.unwrap();
+                assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Now);
+            }
+            "given up by its worker" => {
+                world.rt.pause(job).await.unwrap();
+                first.stop.drain.cancel();
+                first.stop.abandon.cancel();
+            }
+            _ => {
+                first.kill();
+                world.rt.hold_restored(job).await.unwrap();
+            }
+        }
+        world.until(job, &[JobStatus::Paused]).await;
+        let listed = world.rt.store.in_doubt(9).await.unwrap();
+        assert_eq!(listed.len(), 1, "{way}");
+        let answer = happened(1, Json::new(json!({ "id": 7 })));
+        world.rt.resolve(job, listed[0].key, answer).await.unwrap();
+        assert_eq!(world.state(job).await.status, JobStatus::Paused, "{way}");
+        let _second = world.start("second");
+        world.rt.resume(job).await.unwrap();
+        assert_eq!(world.done(job).await.status, JobStatus::Completed, "{way}");
+        assert_eq!(world.tools.count("pay"), 1, "{way}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
