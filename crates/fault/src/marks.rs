@@ -95,6 +95,8 @@ marks! {
     RetryReleased,
     /// A short back-off was waited for in the slot.
     RetryHeld,
+    /// A newer state did not take an outcome that a run had just learned, which was deposited.
+    DroppedOutcomeDeposited,
     /// A run met a ledger that someone else had settled.
     RunMetSettledLedger,
     /// A run that had lost its lease ended.

@@ -153,6 +153,11 @@ impl Draft {
         self.entries.iter().any(|entry| entry.fact.event.kind() != EventKind::NodeStarted)
     }
 
+    /// The facts that are to be written, in order.
+    pub fn facts(&self) -> impl Iterator<Item = &Fact> {
+        self.entries.iter().map(|entry| &entry.fact)
+    }
+
     /// The effects that are to be written.
     pub fn effects(&self) -> impl Iterator<Item = &NewEffect> {
         self.entries.iter().filter_map(|entry| entry.fact.effect.as_ref())

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use aetheris_core::event::PauseReason;
+use aetheris_core::event::{EventKind, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
@@ -20,7 +20,7 @@ use aetheris_core::time::Timestamp;
 use aetheris_store::StoreError;
 use aetheris_store::system::Clock;
 use rusqlite::backup::Backup;
-use rusqlite::{Connection, OpenFlags, Row, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Row, params};
 
 use crate::codes::Code;
 use crate::error::Error;
@@ -311,7 +311,8 @@ fn staged(
 /// The jobs that a restore has held by their rows, where their ids can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRest {
-    /// They go on once they are resumed: the hold has written over what could not be read.
+    /// The hold has written over what could not be read of their rows. What their histories say of them is for the caller to
+    /// look at.
     pub held: Vec<JobId>,
     /// They cannot go on: row or history cannot be read.
     pub unreadable: Vec<JobId>,
@@ -339,6 +340,20 @@ fn open_jobs(conn: &Connection, paused: bool) -> Result<Vec<Open>, Error> {
         found.push(Open { id, num, readable });
     }
     Ok(found)
+}
+
+/// How a job has ended by its events, if it has.
+fn ended_by_events(conn: &Connection, num: i64) -> Result<Option<JobStatus>, Error> {
+    let ends = [
+        (EventKind::JobCompleted, JobStatus::Completed),
+        (EventKind::JobFailed, JobStatus::Failed),
+        (EventKind::JobCancelled, JobStatus::Cancelled),
+    ];
+    let [completed, failed, cancelled] = ends.map(|(kind, _)| kind.code());
+    let kind = conn
+        .query_row(Query::EventOfEnd.sql(), params![num, completed, failed, cancelled], |row| row.get::<_, u8>(0))
+        .optional()?;
+    Ok(ends.into_iter().find_map(|(end, status)| (kind == Some(end.code())).then_some(status)))
 }
 
 /// What a database says of itself, if it can be read: it may be damaged, which is why it is replaced.
@@ -370,6 +385,7 @@ impl Staged {
         let mut conn = Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         let tx = conn.transaction()?;
         let rest = open_jobs(&tx, false)?;
+        let mut ended = Vec::new();
         // Those that were held before stay as they are, and are named again.
         let before = open_jobs(&tx, true)?.into_iter().filter(|job| !job.readable);
         let mut left: Vec<JobId> = before.filter_map(|job| job.id).collect();
@@ -382,18 +398,33 @@ impl Staged {
                 Some(_) => {}
                 None => tracing::warn!(number = job.num, "a job whose id cannot be read is held by its row"),
             }
-            let (paused, restored) = (JobStatus::Paused.code(), PauseReason::Restored.code());
-            tx.execute(Query::JobHold.sql(), params![job.num, paused, restored, now.micros()])?;
+            let end = if job.readable { None } else { ended_by_events(&tx, job.num)? };
+            let (status, reason, since) = match end {
+                Some(status) => {
+                    ended.push(job.num);
+                    (status.code(), None, None)
+                }
+                None => (JobStatus::Paused.code(), Some(PauseReason::Restored.code()), Some(now.micros())),
+            };
+            tx.execute(Query::JobHold.sql(), params![job.num, status, reason, since])?;
         }
-        // A hold writes what may have been all that was damaged: such a job can go on.
-        let damaged: BTreeSet<i64> =
-            open_jobs(&tx, true)?.into_iter().filter(|job| !job.readable).map(|job| job.num).collect();
+        // A hold writes what may have been all that was damaged.
+        let mut damaged = BTreeSet::new();
+        for job in &rest {
+            let read = |row: &Row<'_>| Ok(rows::job(row).is_ok());
+            if !tx.query_row(Query::JobByNum.sql(), [job.num], read)? {
+                damaged.insert(job.num);
+            }
+        }
         tx::recount(&mut Prepared::new(&tx))?;
         tx.commit()?;
         let mut held = Vec::new();
         for (num, id) in rest.into_iter().filter_map(|job| Some((job.num, job.id?))) {
-            let lost = damaged.contains(&num) || unreadable.contains(&id);
-            if lost { left.push(id) } else { held.push(id) }
+            match damaged.contains(&num) || unreadable.contains(&id) {
+                true => left.push(id),
+                false if ended.contains(&num) => tracing::warn!(job = %id, "its row did not say that it has ended"),
+                false => held.push(id),
+            }
         }
         Ok(HeldRest { held, unreadable: left })
     }

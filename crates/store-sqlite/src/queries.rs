@@ -49,6 +49,7 @@ queries! {
     EventInsert = "event_insert";
     EventDoubtBefore = "event_doubt_before";
     EventLastOf = "event_last_of";
+    EventOfEnd = "event_of_end";
     EventsPage = "events_page";
     EvidenceAt = "evidence_at";
     EvidenceByJob = "evidence_by_job";
@@ -353,6 +354,7 @@ pub(crate) mod tests {
             (Query::EventAt, "events_job"),
             (Query::EventDoubtBefore, "events_job (job=? AND seq<?)"),
             (Query::EventLastOf, "events_job (job=?)"),
+            (Query::EventOfEnd, "events_job (job=?)"),
             (Query::EventsPage, "events_job"),
             (Query::InboxCount, "inbox_kept"),
             (Query::InboxHeads, "inbox_kept"),

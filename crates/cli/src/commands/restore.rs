@@ -66,14 +66,14 @@ async fn restored(given: &args::Restore, config: &Config, context: &Context) -> 
     let (staged, rest) = blocking(move || staged.hold_rest(now, &unread).map(|rest| (staged, rest)))
         .await?
         .map_err(|error| refused(&given.file, &error))?;
-    holds.now += rest.held.len();
-    let unreadable = holds.unreadable_before.iter().chain(&rest.unreadable);
+    let lost = hold_mended(&staged, &rest.held, system.clone(), &mut holds).await?;
+    let unreadable = holds.unreadable_before.iter().chain(&rest.unreadable).chain(&lost);
     let unreadable: Vec<String> = unreadable.map(ToString::to_string).collect();
     let custody = wiring::custody(&system, false);
     let aside =
         blocking(move || staged.put_in_place(now, custody)).await?.map_err(|error| refused(&database, &error))?;
     if context.out.json {
-        let value = json!({ "database": database, "generation": generation, "held": holds.now,
+        let value = json!({ "database": database, "ended": holds.ended, "generation": generation, "held": holds.now,
             "held_before": holds.before, "jobs": jobs, "kept_aside": aside,
             "paused_by_operator": holds.operators, "unreadable": unreadable });
         context.out.value(&value)?;
@@ -116,6 +116,8 @@ fn unusable(file: &Path, error: &aetheris_store::StoreError) -> Error {
 struct Holds {
     /// Jobs that an earlier restore has held.
     before: usize,
+    /// Jobs whose end had been asked for: they have ended now.
+    ended: usize,
     /// Jobs that this restore has held.
     now: usize,
     /// Jobs that an operator has paused: no restore lets them go on.
@@ -124,6 +126,18 @@ struct Holds {
     unreadable: Vec<JobId>,
     /// The same of jobs that an earlier restore has held.
     unreadable_before: Vec<JobId>,
+}
+
+impl Holds {
+    /// Counts what this restore did with a job.
+    fn count(&mut self, held: Held) {
+        match held {
+            Held::Now => self.now += 1,
+            Held::AsAsked => self.operators += 1,
+            Held::Ended => self.ended += 1,
+            Held::Already => {}
+        }
+    }
 }
 
 /// What is held, and how it goes on.
@@ -150,6 +164,14 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
             "{jobs} {} paused by an operator and {stay} so: what was done after the backup would be done again once \
              {resumed} resumed.\n",
             is(operators)
+        ));
+    }
+    if holds.ended > 0 {
+        let (was, has, it) = if holds.ended == 1 { ("was", "has", "it") } else { ("were", "have", "one") };
+        text.push_str(&format!(
+            "{} {was} to end, and {has} ended now. A call that {it} had made may be in doubt; once the server runs:\n  \
+             aetheris in-doubt --unresolved\n",
+            counted(holds.ended, "unfinished job")
         ));
     }
     if held || operators > 0 {
@@ -191,8 +213,7 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<Holds, Error
         let page = page(&rt, &statuses, before).await?;
         for (job, now) in hold_all(&rt, &page.jobs).await? {
             match now {
-                Some(Held::Now) => holds.now += 1,
-                Some(Held::Already | Held::Ended) => {}
+                Some(held) => holds.count(held),
                 None => holds.unreadable.push(job),
             }
         }
@@ -202,6 +223,39 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<Holds, Error
         }
         out.note(&format!("{} held; going on", counted(holds.now, "unfinished job")));
     }
+}
+
+/// Holds by an event the jobs whose rows have been mended by a hold, so that each is what its history says; and counts
+/// them. Those that cannot be read after all are the answer.
+async fn hold_mended(staged: &Staged, jobs: &[JobId], system: System, holds: &mut Holds) -> Result<Vec<JobId>, Error> {
+    if jobs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rt = Runtime::offline(wiring::open_sqlite(&staged.path, &system)?, system);
+    let mut lost = Vec::new();
+    for job in jobs {
+        match rt.hold_restored(*job).await {
+            Ok(Held::Already) => {
+                let row = rt.store.job(Scope::System, *job).await.map_err(anyhow::Error::from)?;
+                match row.and_then(|row| row.paused) {
+                    Some((PauseReason::Operator, _)) => holds.operators += 1,
+                    Some((PauseReason::Restored, _)) => holds.now += 1,
+                    None => {}
+                }
+            }
+            Ok(held) => holds.count(held),
+            Err(error) if error.is_of_this_job() => {
+                tracing::warn!(%job, %error, "the job is held by its row alone");
+                lost.push(*job);
+            }
+            Err(error) => {
+                return Err(
+                    anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}").into()
+                );
+            }
+        }
+    }
+    Ok(lost)
 }
 
 /// What is paused in the staged copy, and by whom. Each job that a restore has held is read: one that has been damaged
@@ -217,7 +271,7 @@ async fn held_before(rt: &Runtime) -> Result<Holds, Error> {
         for (job, held) in hold_all(rt, &restored).await? {
             match held {
                 Some(Held::Already | Held::Now) => holds.before += 1,
-                Some(Held::Ended) => {}
+                Some(held @ (Held::AsAsked | Held::Ended)) => holds.count(held),
                 None => holds.unreadable_before.push(job),
             }
         }

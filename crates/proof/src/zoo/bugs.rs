@@ -260,6 +260,16 @@ pub const BUGS: &[Bug] = &[
         "what_came_while_a_unit_was_written",
     ),
     tested(
+        "dropped-outcome-forgotten",
+        "an outcome that a run has learned is forgotten where a newer state does not take its draft",
+        "what_a_lookup_has_found_outranks",
+    ),
+    tested(
+        "restore-forgets-pause",
+        "a pause that was asked for before a backup is the restore's",
+        "a_pause_that_was_asked_for_before_a_restore",
+    ),
+    tested(
         "pause-hides-open-call",
         "a job is paused without a word on a call of unknown outcome",
         "a_call_that_was_lost_is_answered",

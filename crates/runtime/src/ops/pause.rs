@@ -43,6 +43,8 @@ pub enum Held {
     Already,
     /// It is held until an operator resumes it.
     Now,
+    /// An operator had asked for a pause: it is paused, and the operator's.
+    AsAsked,
     /// Its end had been asked for: it has ended now.
     Ended,
 }
@@ -69,8 +71,13 @@ impl Runtime {
         if let Some(end) = asked_end(loaded.state.end_requested, &loaded.state, &loaded.ledger) {
             return self.decided(draft, (Some(end), Held::Ended));
         }
-        let held = held(&loaded.state, &loaded.ledger, PauseReason::Restored);
-        self.decided(draft, (Some(held), Held::Now))
+        let (reason, answer) = match loaded.state.end_requested {
+            Some(EndCause::Pause) if !aetheris_fault::planted!("restore-forgets-pause") => {
+                (PauseReason::Operator, Held::AsAsked)
+            }
+            Some(_) | None => (PauseReason::Restored, Held::Now),
+        };
+        self.decided(draft, (Some(held(&loaded.state, &loaded.ledger, reason)), answer))
     }
 
     /// Holds a job still until it is resumed. One commit; where a worker holds the job, the worker writes the pause

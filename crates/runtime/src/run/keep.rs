@@ -1,7 +1,7 @@
 //! What a run keeps with what it drafts: what is known beside the state, names for templates, the memory that they take, and
 //! outcomes that are owed.
 
-use aetheris_core::event::{Event, InvocationOutcome, Source};
+use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Resolver, Source};
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -94,8 +94,29 @@ impl Run<'_> {
 
     /// Outcomes that could not be written in this run's right are deposited in the right of their permit.
     pub(super) async fn deposit_owed(&mut self) -> Result<(), OpError> {
+        let owed = std::mem::take(&mut self.owed);
+        self.deposit(owed).await
+    }
+
+    /// A newer state has not taken all that was drafted. An outcome among what is gone is known all the same: it is deposited
+    /// before anything is decided on that state, which is then read again.
+    pub(super) async fn deposit_dropped(&mut self) -> Result<(), Stop> {
+        let job = self.state().id;
+        let kept: Vec<Deposit> = self.draft.facts().filter_map(|fact| owed_by(job, fact)).collect();
+        let (kept, dropped) = std::mem::take(&mut self.owed).into_iter().partition(|owed| kept.contains(owed));
+        self.owed = kept;
+        let dropped: Vec<Deposit> = dropped;
+        if dropped.is_empty() || aetheris_fault::planted!("dropped-outcome-forgotten") {
+            return Ok(());
+        }
+        aetheris_fault::sometimes!(DroppedOutcomeDeposited);
+        self.deposit(dropped).await?;
+        self.look_again().await
+    }
+
+    async fn deposit(&self, outcomes: Vec<Deposit>) -> Result<(), OpError> {
         let mut deposited = Ok(());
-        for deposit in std::mem::take(&mut self.owed) {
+        for deposit in outcomes {
             aetheris_fault::crash_point!("run.deposit.owed");
             if aetheris_fault::planted!("deposit-dropped") {
                 continue;
@@ -117,24 +138,29 @@ impl Run<'_> {
     }
 }
 
-/// What is owed with a fact: an outcome that this run has just learned. It is deposited if the lease is lost before it is
-/// written.
+/// What is owed with a fact: an outcome that this run has just learned, from the call's own answer or by asking about it. It
+/// is deposited if it cannot be written in this run's right.
 pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
-    let Event::ToolInvocationFinished(ended) = &fact.event else { return None };
     let Some(LedgerWrite::Settle(settle)) = &fact.ledger else { return None };
-    if ended.source != Source::Executed || ended.outcome == InvocationOutcome::InDoubt {
+    let (node, permit) = if let Event::ToolInvocationFinished(ended) = &fact.event {
+        let learned = ended.source == Source::Executed && ended.outcome != InvocationOutcome::InDoubt;
+        learned.then_some((&ended.node, ended.permit))?
+    } else if let Event::InDoubtResolved(answer) = &fact.event {
+        let learned = answer.by == Resolver::Reconcile && answer.outcome == DoubtOutcome::Happened;
+        learned.then_some((&answer.node, answer.permit))?
+    } else {
         return None;
-    }
+    };
     let outcome = match &fact.effect {
         Some(effect) => DepositOutcome::Done(effect.result.clone()),
         None => DepositOutcome::Settled(settle.trigger),
     };
     let (key, permit_id) = (settle.key, settle.permit_id);
-    let mut node = ended.node.clone();
+    let mut node = node.clone();
     if aetheris_fault::planted!("deposit-of-another-step") {
         node = StepPath::from("another");
     }
-    Some(Deposit { job, key, node, outcome, permit: ended.permit, permit_id })
+    Some(Deposit { job, key, node, outcome, permit, permit_id })
 }
 
 /// The step that has ended with a fact.

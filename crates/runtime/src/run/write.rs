@@ -36,10 +36,12 @@ impl Run<'_> {
                         return Err(self.too_busy());
                     }
                     let state = self.reload().await?;
-                    if self.draft.rebase(state) == Rebased::Cut {
-                        result = Rebased::Cut;
-                    }
+                    let rebased = self.draft.rebase(state);
                     self.refresh_names();
+                    if rebased == Rebased::Cut {
+                        result = Rebased::Cut;
+                        self.deposit_dropped().await?;
+                    }
                 }
                 Err(WriteError::Refused(refusal)) => return self.refused(refusal).await,
                 Err(WriteError::Failed(_)) if aetheris_fault::planted!("append-error-ignored") => {
@@ -180,9 +182,12 @@ impl Run<'_> {
     /// Reads the job again and takes in what others have written.
     pub(super) async fn look_again(&mut self) -> Result<(), Stop> {
         let state = self.reload().await?;
-        self.draft.rebase(state);
+        let rebased = self.draft.rebase(state);
         self.refresh_names();
-        Ok(())
+        match rebased {
+            Rebased::Whole => Ok(()),
+            Rebased::Cut => Box::pin(self.deposit_dropped()).await,
+        }
     }
 
     pub(super) async fn reload(&mut self) -> Result<JobState, Stop> {

@@ -12,7 +12,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
 use aetheris_core::time::Timestamp;
 use aetheris_store::system::{Clock, SystemClock};
-use aetheris_store::{Boxed, Checkpoint, JobFilter, Purpose, Store as _};
+use aetheris_store::{Boxed, Checkpoint, JobFilter, Purpose, Scope, Store as _};
 use aetheris_store_conformance::fixture::agent;
 use aetheris_store_conformance::{Fixture, Harness, Message, Opened};
 use aetheris_store_sqlite::{Backed, Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
@@ -411,6 +411,39 @@ async fn a_restore_holds_by_its_row_what_no_event_can_hold() {
     let since = Some((PauseReason::Restored, now));
     assert_eq!(by(vec![JobStatus::Paused]).await, [(pending, since), (parked, since), (waits, since)]);
     assert_eq!(by(vec![JobStatus::Completed]).await, [(completed, None)]);
+}
+
+/// A job that has ended is not held, for its session would never go on, and what an operator has paused stays the operator's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_row_has_lost_a_restore_takes_from_the_events() {
+    let (source, folder, elsewhere) = (Arc::new(Folder::new()), Folder::new(), Folder::new());
+    let fixture = Fixture::open(&At(Arc::clone(&source))).await;
+    let file = elsewhere.path().join("backup.db");
+    let of = async |purpose| {
+        let run = fixture.running().await;
+        (run.job, fixture.of(run, purpose).await)
+    };
+    let (completed, draft) = of(Purpose::Finish).await;
+    fixture.ok(draft.complete().done()).await;
+    let (paused, draft) = of(Purpose::Pause).await;
+    fixture.ok(draft.pause().done()).await;
+    let pending = fixture.pending().await;
+    let hand = rusqlite::Connection::open(source.database()).unwrap();
+    hand.pragma_update(None, "ignore_check_constraints", true).unwrap();
+    assert_eq!(hand.execute("UPDATE jobs SET status = 99", []).unwrap(), 3);
+    backup(&source.database(), &file, &SystemClock, &Stop::default(), &mut |_| {}).unwrap();
+    let staged = staged(&folder, &file);
+    let now = Timestamp::from_micros(1_790_000_000_000_000);
+    let rest = staged.hold_rest(now, &[]).unwrap();
+    assert_eq!((rest.held, rest.unreadable), (vec![paused, pending], vec![]));
+    let store = look(&staged.path);
+    let row = async |job| store.job(Scope::System, job).await.unwrap().unwrap();
+    assert_eq!((row(completed).await.status, row(completed).await.paused), (JobStatus::Completed, None));
+    let (reason, since) = row(paused).await.paused.unwrap();
+    assert_eq!((row(paused).await.status, reason), (JobStatus::Paused, PauseReason::Operator));
+    assert_ne!(since, now);
+    assert_eq!(row(pending).await.paused, Some((PauseReason::Restored, now)));
+    assert_eq!(store.status().await.unwrap().jobs, [(JobStatus::Completed, 1), (JobStatus::Paused, 2)].into());
 }
 
 /// One that knows nothing of the folder's file.

@@ -283,6 +283,28 @@ async fn a_slow_worker_deposits_and_the_waiting_doubt_is_over() {
     is_not_recorded(&world, job, happened(1, Json::new(json!({ "id": 4 })))).await;
 }
 
+/// Whoever has said that a call did not happen was wrong where its lookup says that it did: the job goes on with that, and
+/// the call is not made again.
+#[tokio::test(start_paused = true)]
+async fn what_a_lookup_has_found_outranks_a_persons_no_that_came_while_it_was_asked() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look, settle: 5s }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset")), Act::Say(done(json!("twice")))]);
+    let (found, asked, answer) = hold(done(json!({ "outcome": "happened", "result": 7 })));
+    world.tools.next("look", [found]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    asked.notified().await;
+    let key = world.tools.calls_of("pay")[0].key;
+    let refused = Resolution { refused: true, ..did_not_happen(1) };
+    world.rt.resolve(job, key, refused).await.unwrap();
+    answer.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!((world.result(job).await, world.tools.count("pay"), world.tools.count("look")), (json!(7), 1, 1));
+    let late = world.rt.store.evidence(Scope::System, job).await.unwrap();
+    assert!(late.iter().any(|evidence| evidence.conflict), "the answer that was wrong is told");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     let world = World::new();

@@ -7,7 +7,7 @@ use aetheris_core::limits;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
-use aetheris_runtime::ops::{Cancelled, PauseAnswer, ResumeAnswer, SignalAnswer};
+use aetheris_runtime::ops::{Cancelled, Held, PauseAnswer, ResumeAnswer, SignalAnswer};
 use aetheris_runtime::{OpError, ToolOutcome};
 use aetheris_store::{JobFilter, Scope};
 use serde_json::json;
@@ -285,6 +285,23 @@ async fn a_doubt_is_answered_while_its_job_is_paused() {
     world.rt.resume(job).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!(world.tools.count("pay"), 1);
+}
+
+/// A restore finds a request that a worker had not heard of yet: the pause is its operator's, as where the worker dies.
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_was_asked_for_before_a_restore_is_its_operators() {
+    let world = World::new();
+    world.put(AGENT).await;
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let process = world.start("w");
+    let job = world.submit("a", json!({ "pay": false })).await;
+    reached.notified().await;
+    assert_eq!(world.rt.pause(job).await.unwrap(), PauseAnswer::Requested);
+    process.kill();
+    assert_eq!(world.rt.hold_restored(job).await.unwrap(), Held::AsAsked);
+    assert_eq!(world.state(job).await.paused.map(|paused| paused.reason), Some(PauseReason::Operator));
+    assert_eq!(world.rt.hold_restored(job).await.unwrap(), Held::Already);
 }
 
 /// Nobody runs a job that is held: what its lost call came to is listed and answered while it is, whoever holds it.
