@@ -119,7 +119,14 @@ pub(crate) fn read(source: &str, errors: &mut Errors) -> Option<Tree> {
                 }
             }
             Err(error) => {
-                let message = format!("not valid YAML or JSON: {}", error.info());
+                let words = error.info();
+                // The two slips that end here say nothing of themselves.
+                let hint = if words.starts_with("mapping values are not allowed") {
+                    "; a text with `: ` in it needs quotes, or the line is indented too far"
+                } else {
+                    ""
+                };
+                let message = format!("not valid YAML or JSON: {words}{hint}");
                 let at = tabbed(source, &message, error.marker().line()).unwrap_or(error.marker().line());
                 builder.errors.add("", line(at), Code::Syntax, message);
                 return None;

@@ -77,7 +77,8 @@ pub enum InDoubtNext {
     CalledAgain,
     /// Its tool's own policies come first: there is nothing for a person to do yet.
     OwnPolicies,
-    /// Its tool's own policies come next, once its paused job is resumed; a person may find out and answer before.
+    /// Its tool is asked about it once its paused job is resumed; a person may find out and answer before. Not of a job that
+    /// a restore holds: what it did since the backup is looked at first.
     AfterResume,
     /// Nothing: a person finds out and answers.
     Person,

@@ -17,7 +17,7 @@ use crate::commands::demo::PaymentsArgs;
 use crate::commands::prove::ProveArgs;
 
 pub use self::help::fitted;
-pub use self::people::{InDoubt, InDoubtAction, Resolve, Signal, Then, Waits};
+pub use self::people::{InDoubt, InDoubtAction, ListInDoubt, Resolve, Signal, Then, Waits};
 pub use self::processes::{Backup, Bench, Configured, Demo, Dev, Init, Restore};
 pub use self::refusal::parse;
 

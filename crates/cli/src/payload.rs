@@ -38,7 +38,7 @@ pub fn read(name: &str, argument: &str, form: Form, stdin: impl Read) -> Result<
     }
     if text.is_empty() {
         return Err(Error::Usage(format!(
-            "{name} is empty: is a variable of the shell not set?\n\
+            "{name} is empty: is a variable of the shell not set, or a file empty?\n\
              nothing was sent. Write '\"\"' or add --text to send an empty text, null to send no value"
         )));
     }
@@ -65,7 +65,13 @@ fn unsent(name: &str, error: &JsonError) -> Error {
 /// [`Error::Usage`] where it is not.
 pub fn read_json(argument: &str, stdin: impl Read) -> Result<Json, Error> {
     let text = text(argument, stdin)?;
-    Json::parse(text.as_bytes()).map_err(|error| Error::Usage(format!("--result: {error}")))
+    Json::parse(text.as_bytes()).map_err(|error| match error {
+        JsonError::Syntax(why) => Error::Usage(format!(
+            "--result is not JSON: {why}\nnothing was recorded. A text needs quotes of its own, as in --result '\"rf-2\"'; \
+             null says that the call answered nothing"
+        )),
+        error => Error::Usage(format!("--result: {error}\nnothing was recorded")),
+    })
 }
 
 fn checked(name: &str, value: Value) -> Result<Json, Error> {

@@ -215,7 +215,7 @@ pub enum DoubtNext {
     CalledAgain,
     /// Its tool's own policies go on by themselves.
     OwnPolicies,
-    /// Its tool's own policies go on once its job is resumed; until then a person may answer.
+    /// Its tool is asked about it once its job is resumed; a person may answer before.
     AfterResume,
     /// Nothing, until a person answers.
     Person,
@@ -237,7 +237,12 @@ pub const fn doubt_next(job: JobStatus, class: EffectClass, stands: DoubtStands<
     match (job, class) {
         (JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled, _) => DoubtNext::Person,
         (_, EffectClass::Idempotent | EffectClass::Pure) => DoubtNext::CalledAgain,
-        (JobStatus::Paused, EffectClass::AtMostOnce) if stands.by_itself() => DoubtNext::AfterResume,
+        // What only waits finds nothing out, and may be over by then.
+        (JobStatus::Paused, EffectClass::AtMostOnce)
+            if matches!(stands, DoubtStands::At(Some(DoubtPolicy::Reconcile(_)))) =>
+        {
+            DoubtNext::AfterResume
+        }
         (JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked, EffectClass::AtMostOnce)
             if stands.by_itself() =>
         {
@@ -462,7 +467,7 @@ mod tests {
                     JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked => {
                         in_a_job_that_goes_on
                     }
-                    JobStatus::Paused if in_a_job_that_goes_on == OwnPolicies => AfterResume,
+                    JobStatus::Paused if stands == at(&ask) => AfterResume,
                     JobStatus::Paused | JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => Person,
                 };
                 assert_eq!(doubt_next(job, AtMostOnce, stands), at_most_once, "{job:?} {stands:?}");

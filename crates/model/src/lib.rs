@@ -2,12 +2,11 @@
 //! operator and somebody who cancels over one store, within small bounds.
 //!
 //! The decisions are those of production: what a run does next is asked of its own functions
-//! ([`prepare`](aetheris_runtime::run::step::prepare), [`conclude`](aetheris_runtime::run::step::conclude)), and
-//! [`lease::admit`](aetheris_core::lease::admit), the ledger's [`grant`](aetheris_core::ledger::grant) and
-//! [`settle`](aetheris_core::ledger::settle), the reducer [`JobState`](aetheris_core::state::JobState),
-//! [`route`](aetheris_core::signal::route), [`next`](aetheris_core::schedule::next),
-//! [`Projection`](aetheris_core::projection::Projection) and `aetheris_store::rules` are called, not copied. What is
-//! modelled is what surrounds them: the driver that drafts facts and writes them, processes that crash or are slow, leases
+//! ([`prepare`](aetheris_runtime::run::step::prepare), [`conclude`](aetheris_runtime::run::step::conclude)), what an operation
+//! makes of a job of [`ops`](aetheris_runtime::ops), whether a unit is accepted of the stores'
+//! [`decide`](aetheris_store::decide::decide), and the reducer [`JobState`](aetheris_core::state::JobState),
+//! [`route`](aetheris_core::signal::route), [`next`](aetheris_core::schedule::next) and
+//! [`Projection`](aetheris_core::projection::Projection) are called, not copied. What is modelled is what surrounds them: the driver that drafts facts and writes them, processes that crash or are slow, leases
 //! that end, calls in the air, commits whose outcome is unknown.
 //!
 //! Three rules that production has in queries or in async code are written a second time: which job of a session comes

@@ -204,8 +204,7 @@ pub fn after_asking(
 impl<'s> Deciding<'s> {
     fn new(search: &'s Search, program: &'s Program, run: &'s Run) -> Self {
         let draft = Draft::new(search, program, &run.view, run.job, Right::Run(run.epoch));
-        let mut rows = Rows::default();
-        rows.ledger = ledger_of(program, &run.view, run.job);
+        let mut rows = Rows { ledger: ledger_of(program, &run.view, run.job), ..Rows::default() };
         for (place, node) in (0u8..).zip(&program.paths).map(|(place, _)| (usize::from(place), place)) {
             let key = key_of(run.job, node);
             if let Some(permit) = run.view.effects[place].checked_ilog2() {

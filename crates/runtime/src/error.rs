@@ -62,7 +62,7 @@ pub enum OpError {
         key: String,
     },
     /// The job has ended.
-    #[error("job {job} has ended: it is {}", .status.as_str())]
+    #[error("job {job} has ended ({})", .status.as_str())]
     JobFinished {
         /// The job.
         job: JobId,

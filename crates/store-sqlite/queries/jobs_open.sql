@@ -1,2 +1,2 @@
 -- Held before (7), or not: by whatever stands there that is no end.
-SELECT num FROM jobs WHERE status NOT IN (4, 5, 6) AND (status = 7) = ?1 ORDER BY num
+SELECT num FROM jobs WHERE status <> 4 AND status <> 5 AND status <> 6 AND (status = 7) = ?1 ORDER BY num

@@ -63,6 +63,7 @@ mod file;
 mod folder;
 mod heartbeat;
 mod history;
+mod hold;
 mod list;
 mod migrate;
 mod network;
@@ -86,8 +87,9 @@ mod wal;
 mod write;
 mod writer;
 
-pub use copy::{Backed, HeldRest, Progress, Staged, backup, recognise, stage};
+pub use copy::{Backed, Progress, Staged, backup, recognise, stage};
 pub use file::{ENDINGS, LIVE, LOCK, PID, in_folder_of};
+pub use hold::HeldRest;
 pub use open::{EXIT_IO, Fatal, SqliteOptions};
 pub use part::Stop;
 pub use seen::Custody;

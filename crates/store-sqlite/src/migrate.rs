@@ -82,7 +82,13 @@ pub(crate) fn is_newest(conn: &Connection) -> Result<(), Error> {
     if version == newest() {
         return Ok(());
     }
-    let advice = if version > newest() { "a newer aetheris has to read it" } else { "open it once with this aetheris" };
+    let advice = if version > newest() {
+        "a newer aetheris has to read it"
+    } else if crate::seen::known(conn).is_ok_and(|known| known.copied) {
+        "it is a backup, which `aetheris restore FILE --data DIR` brings up to date"
+    } else {
+        "open it once with this aetheris"
+    };
     Err(Error::Refused(format!(
         "the database has schema version {version}, and this build reads version {}: {advice}",
         newest()

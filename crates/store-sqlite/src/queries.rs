@@ -260,6 +260,29 @@ pub(crate) mod tests {
         assert_eq!(files, Query::ALL.len());
     }
 
+    /// Which jobs have ended the core says; a statement has the codes, as only constants find an index of some rows.
+    #[test]
+    fn statements_that_tell_ended_jobs_from_others_name_those_of_the_core() {
+        let ended = || JobStatus::ALL.into_iter().filter(|status| status.is_terminal()).map(|status| status.code());
+        let open = ended().map(|code| format!("status <> {code}")).collect::<Vec<_>>().join(" AND ");
+        let over = format!("status IN ({})", ended().map(|code| code.to_string()).collect::<Vec<_>>().join(", "));
+        let statements = Query::ALL.iter().map(|query| query.sql());
+        let mut told = 0;
+        for sql in statements.chain([include_str!("../migrations/0005_open.sql")]) {
+            let plain = ["j.", "a.", "earlier.", "jobs."]
+                .iter()
+                .fold(sql.to_owned(), |sql, alias| sql.replace(&format!("{alias}status"), "status"));
+            let left = plain.replace(&open, "").replace(&over, "");
+            told += usize::from(left != plain);
+            // A row of the ledger has a status of its own.
+            let left = left.replace("l.status", "");
+            for other in ["status <> ", "status NOT IN", "status IN ("] {
+                assert!(!left.contains(other), "{sql}");
+            }
+        }
+        assert!(told >= 10, "{told}");
+    }
+
     /// What is left of a job that has gone is looked for in every table that names jobs.
     #[test]
     fn rows_of_no_job_are_looked_for_in_every_table_that_has_jobs() {

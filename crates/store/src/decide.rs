@@ -196,7 +196,8 @@ fn fence_of(facts: &Facts<'_>) -> Fence {
     facts.job.as_ref().map_or(rules::unclaimed(facts.generation), |job| job.fence)
 }
 
-/// Every check, in the order of the contract, and what an accepted unit writes. Its shape is asked for with its [`needs`].
+/// Every check but that of its shape, which is asked for with its [`needs`], in the order of the contract; and what an accepted
+/// unit writes.
 ///
 /// # Errors
 /// The first that refuses.

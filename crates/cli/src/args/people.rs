@@ -42,6 +42,14 @@ pub struct InDoubt {
     /// What to do; the list without it.
     #[command(subcommand)]
     pub action: Option<InDoubtAction>,
+    /// Which calls are listed.
+    #[command(flatten)]
+    pub list: ListInDoubt,
+}
+
+/// Arguments of `in-doubt list`.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct ListInDoubt {
     /// The calls that their job's end left unresolved; an answer is kept with the job
     #[arg(long)]
     pub unresolved: bool,
@@ -49,15 +57,23 @@ pub struct InDoubt {
     #[arg(long, value_name = "JOB", conflicts_with = "of")]
     pub job: Option<String>,
     /// The same as `--job JOB`
-    #[arg(value_name = "JOB")]
+    #[arg(value_name = "JOB", value_parser = named_job)]
     pub of: Option<String>,
+}
+
+/// What stands where a command may: a slip of its name is no job.
+fn named_job(text: &str) -> Result<String, String> {
+    if text.starts_with("job_") {
+        return Ok(text.to_owned());
+    }
+    Err("it is neither a job's id, which begins with job_, nor one of the commands list and resolve".to_owned())
 }
 
 /// Commands about calls whose outcome is unknown.
 #[derive(Debug, Subcommand)]
 pub enum InDoubtAction {
     /// List them
-    List,
+    List(ListInDoubt),
     /// Record the outcome of one
     #[command(
         after_help = "Example:\n  aetheris in-doubt resolve JOB INVOCATION --did-not-happen --note 'asked the bank'\n\n\

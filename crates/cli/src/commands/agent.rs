@@ -62,10 +62,14 @@ async fn put(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
     let known = all(&client, false).await.map(|(agents, _)| agents).unwrap_or_default();
     let known = known.into_iter().map(|agent| (agent.agent, (agent.hash, agent.version)));
     let mut known: BTreeMap<AgentName, (Hash, String)> = known.collect();
-    let mut answers = Vec::new();
+    let (mut answers, count) = (Vec::new(), files.len());
     for file in files {
         let Ok(Good { agent, text }) = file.parsed else { continue };
-        let answer = client.put_file::<AgentPut>(&["api", "agents", agent.agent.as_str()], text).await?;
+        let sent = client.put_file::<AgentPut>(&["api", "agents", agent.agent.as_str()], text).await;
+        if sent.is_err() && count > 1 {
+            context.out.note(&format!("{}: not put, and none after it", shown(file.path)));
+        }
+        let answer = sent?;
         let put = &answer.body;
         // Of two files of one agent, the second finds the first.
         let before = known.insert(put.agent.clone(), (put.hash, put.version.clone()));

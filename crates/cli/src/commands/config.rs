@@ -1,5 +1,7 @@
 //! `config show` and `config check`.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use super::Context;
@@ -14,6 +16,7 @@ pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Err
     match command {
         args::Config::Show { config: file } => {
             let config = config::load(file.as_deref(), &context.env, &[]).map_err(Error::Config)?;
+            tell_unread(file.as_deref(), context);
             show(&config, context)
         }
         args::Config::Check { config: file } => match config::load(file.as_deref(), &context.env, &[]) {
@@ -22,6 +25,7 @@ pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Err
                 if !missing.is_empty() {
                     return wrong(&missing, context);
                 }
+                tell_unread(file.as_deref(), context);
                 if context.out.json {
                     context.out.value(&json!({ "ok": true, "errors": [] }))?;
                 } else {
@@ -31,6 +35,16 @@ pub(super) fn run(command: &args::Config, context: &Context) -> Result<Exit, Err
             }
             Err(mistakes) => wrong(&mistakes, context),
         },
+    }
+}
+
+/// The name that `init` gives a configuration. It is read where `--config` names it, and nowhere by itself.
+const CUSTOMARY: &str = "aetheris.yaml";
+
+/// That a configuration stands in this folder and was not read: whoever forgot `--config` gets the defaults.
+pub(super) fn tell_unread(given: Option<&Path>, context: &Context) {
+    if given.is_none() && Path::new(CUSTOMARY).is_file() {
+        context.out.note(&format!("./{CUSTOMARY} was not read: add --config {CUSTOMARY}"));
     }
 }
 

@@ -119,6 +119,7 @@ impl Context {
 pub async fn run(args: Args, context: &Context) -> Result<Exit, Error> {
     match args.command {
         Command::Dev(given) => {
+            config::tell_unread(given.config.as_deref(), context);
             let config = context.configured(given.config.as_deref(), &dev_flags(&given))?;
             Box::pin(dev::run(&given, config, context)).await
         }

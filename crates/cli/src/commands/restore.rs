@@ -350,6 +350,13 @@ mod tests {
         let mine = said(0, 0, 1, &[]);
         assert!(mine.starts_with("1 unfinished job is paused by an operator and stays so: what was done after"));
         assert!(mine.ends_with("  aetheris jobs --status paused\n  aetheris resume JOB\n"), "{mine}");
+        // Nobody is left to resume what has ended; its call may have to be looked up.
+        for (ended, told) in
+            [(1, "1 unfinished job was to end, and has ended now."), (2, "2 unfinished jobs were to end, and have")]
+        {
+            let text = summary(&Holds { ended, ..Holds::default() }, &[]);
+            assert!(text.starts_with(told) && text.ends_with("\n  aetheris in-doubt --unresolved\n"), "{text}");
+        }
         let damaged = "1 unfinished job that cannot be read is held, and cannot go on:\n  job_1\n\
                        Once the server runs, see what is wrong with one:\n  aetheris verify job_1\n";
         assert_eq!(said(0, 0, 0, &ids[..1]), damaged);

@@ -43,15 +43,18 @@ pub(super) async fn list(given: &args::Waits, context: &Context) -> Result<Exit,
 }
 
 pub(super) async fn in_doubt(given: args::InDoubt, context: &Context) -> Result<Exit, Error> {
-    let args::InDoubt { action, job, of, unresolved } = given;
+    let args::InDoubt { action, list } = given;
     match action {
-        None | Some(InDoubtAction::List) => list_in_doubt(job.or(of).as_deref(), unresolved, context).await,
+        None => list_in_doubt(list, context).await,
+        Some(InDoubtAction::List(list)) => list_in_doubt(list, context).await,
         Some(InDoubtAction::Resolve(given)) => resolve(&given, context).await,
     }
 }
 
-async fn list_in_doubt(job: Option<&str>, unresolved: bool, context: &Context) -> Result<Exit, Error> {
-    let client = context.client()?;
+async fn list_in_doubt(given: args::ListInDoubt, context: &Context) -> Result<Exit, Error> {
+    let args::ListInDoubt { unresolved, job, of } = given;
+    let (client, job) = (context.client()?, job.or(of));
+    let job = job.as_deref();
     if let Some(wrong) = job.and_then(|job| job.parse::<JobId>().err()) {
         // Told as everywhere, and not as a question that the server does not understand.
         return Err(Error::Problem(Box::new(Problem::new(ErrorCode::JobNotFound, wrong.to_string()))));

@@ -269,8 +269,13 @@ pub fn ending(job: &JobView, program: &str, style: Style) -> Option<String> {
         let known = became(*outcome);
         text.push_str(&format!("the call of {node} was in doubt at the end; known since: {known}\n"));
     }
-    if left.iter().any(|(_, outcome)| *outcome == DoubtOutcome::Unresolved) {
-        let what = style.paint(Tone::Attention, "a call is still in doubt: it may have happened");
+    let unknown = left.iter().filter(|(_, outcome)| *outcome == DoubtOutcome::Unresolved);
+    let unknown: Vec<String> = unknown.map(|(node, _)| node.to_string()).collect();
+    if !unknown.is_empty() {
+        let calls = if unknown.len() == 1 { "call" } else { "calls" };
+        let are = if unknown.len() == 1 { "is still in doubt: it" } else { "are still in doubt: they" };
+        let what = format!("the {calls} of {} {are} may have happened", unknown.join(", "));
+        let what = style.paint(Tone::Attention, &what);
         text.push_str(&format!("{what}\n  see: {}\n", Command::Unresolved(job.id).line(program)));
     }
     (!text.is_empty()).then_some(text)

@@ -74,6 +74,8 @@ fn headline(
     let Standing { sign, ticks, words } = &standing;
     let tone = Style::step(*sign);
     let source = match (&step.ended_by, step.source) {
+        // Where the job ended first, what ended the wait is not what ended the step.
+        (Some(_), _) if trace.status.is_terminal() && !step.status.is_terminal() => String::new(),
         (Some(by), _) => format!("ended by {by}"),
         (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
         (None, Some(_) | None) => String::new(),

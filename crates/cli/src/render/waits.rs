@@ -130,7 +130,7 @@ fn is_at_work(call: &InDoubtView) -> bool {
     call.next == Some(InDoubtNext::OwnPolicies)
 }
 
-/// Whether its job is paused, and its tool has something of its own to do about it before a person is asked.
+/// Whether its job is paused, and its tool is asked about it once that goes on.
 fn finds_out(call: &InDoubtView) -> bool {
     call.next == Some(InDoubtNext::AfterResume)
 }
@@ -147,16 +147,6 @@ fn resolve(calls: &[&InDoubtView], program: &str, style: Style) -> String {
         let command = Command::Resolve { invocation, job: call.job_id, permit }.line(program);
         let name = if calls.len() == 1 { String::new() } else { format!("{}: ", call.node_id) };
         text.push_str(&format!("  {name}{command}\n"));
-    }
-    for call in calls.iter().take(SHOWN).filter(|call| finds_out(call)) {
-        let (node, policy) = (&call.node_id, call.policy.as_deref().unwrap_or_default());
-        let resume = Command::Resume(call.job_id).line(program);
-        text.push_str(&dim(&format!(
-            "Or let the tool of {} find out ({}), by resuming the job:",
-            node,
-            one_line(policy)
-        )));
-        text.push_str(&format!("  {resume}\n"));
     }
     if calls.len() > SHOWN {
         text.push_str(&dim(
@@ -176,5 +166,15 @@ fn resolve(calls: &[&InDoubtView], program: &str, style: Style) -> String {
         "--did-not-happen means: you looked after CAN ARRIVE UNTIL and it had not happened; with --refused: the other side \
          refuses this call from now on. {after}"
     )));
+    for call in calls.iter().take(SHOWN).filter(|call| finds_out(call)) {
+        let (node, policy) = (&call.node_id, call.policy.as_deref().unwrap_or_default());
+        let resume = Command::Resume(call.job_id).line(program);
+        text.push_str(&dim(&format!(
+            "Or resume the job, and {} is asked about the call of {}:",
+            one_line(policy.trim_start_matches("reconcile: ")),
+            node
+        )));
+        text.push_str(&format!("  {resume}\n"));
+    }
     text
 }

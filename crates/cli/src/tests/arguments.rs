@@ -157,7 +157,7 @@ fn in_doubt_lists_by_itself() {
     assert!(action("in-doubt").is_none());
     // As for every other command, the job may stand by itself.
     assert!(action("in-doubt job_01JD0000000000000000000001").is_none());
-    assert!(matches!(action("in-doubt list"), Some(InDoubtAction::List)));
+    assert!(matches!(action("in-doubt list"), Some(InDoubtAction::List(_))));
     let named = Some(KEY.parse::<IdempotencyKey>().unwrap());
     for key in [KEY.to_owned(), KEY.to_lowercase()] {
         let Some(InDoubtAction::Resolve(given)) =
@@ -173,7 +173,7 @@ fn in_doubt_lists_by_itself() {
 #[test]
 fn the_list_of_doubts_is_narrowed_to_a_job() {
     let listed = |line: &str| match parse(line).command {
-        Command::InDoubt(given) => (given.action.is_none(), given.unresolved, given.job),
+        Command::InDoubt(given) => (given.action.is_none(), given.list.unresolved, given.list.job),
         other => panic!("in-doubt was expected, not {other:?}"),
     };
     let advice = aetheris_api::Command::Unresolved(JOB.parse().unwrap()).line("aetheris");

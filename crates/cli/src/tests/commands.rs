@@ -213,7 +213,7 @@ async fn the_end_of_a_job_says_what_it_has_left_in_doubt() {
                 let ran = run(&url, words).await;
                 let said = format!("{}{}", ran.stdout, ran.stderr);
                 let sentence = format!(
-                    "a call is still in doubt: it may have happened\n  see: aetheris in-doubt --unresolved --job {JOB}\n"
+                    "the call of pay is still in doubt: it may have happened\n  see: aetheris in-doubt --unresolved --job {JOB}\n"
                 );
                 assert_eq!(said.contains(&sentence), told, "{words:?} {status} {left}: {said}");
                 assert_eq!(said.contains("still in doubt"), told, "{words:?} {status} {left}: {said}");

@@ -535,7 +535,11 @@ async fn an_empty_message_or_payload_is_refused_before_it_is_sent() {
     for words in [&["send", "refund", ""][..], &["signal", JOB, "k", ""]] {
         let ran = run("http://127.0.0.1:9", words).await;
         assert_eq!(ran.exit(), Exit::Usage);
-        assert!(ran.error().contains("is empty: is a variable of the shell not set?"), "{}", ran.error());
+        assert!(
+            ran.error().contains("is empty: is a variable of the shell not set, or a file empty?"),
+            "{}",
+            ran.error()
+        );
     }
 }
 

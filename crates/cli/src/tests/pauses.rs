@@ -182,7 +182,7 @@ async fn a_step_of_a_job_that_has_ended_does_not_run_on() {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(shown.lines().any(|shown| words(shown) == line), "{line}: {shown}");
     }
-    assert!(shown.contains("a call is still in doubt: it may have happened"), "{shown}");
+    assert!(shown.contains("the call of pay is still in doubt: it may have happened"), "{shown}");
     assert!(shown.contains(&format!("aetheris in-doubt --unresolved --job {JOB}\n")), "{shown}");
 }
 

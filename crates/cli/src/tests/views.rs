@@ -74,7 +74,7 @@ Steps
 
 failed at pay: in_doubt_unresolved
   nobody knows
-a call is still in doubt: it may have happened
+the call of pay is still in doubt: it may have happened
   see: aetheris in-doubt --unresolved --job {JOB}
 "
     );
@@ -314,18 +314,18 @@ fn a_doubt_whose_policies_are_at_work_asks_for_nothing() {
 #[test]
 fn a_doubt_of_a_paused_job_names_what_its_tool_would_find_out() {
     // What the server says counts, and not the words of a policy.
-    for (policy, next, resumes) in [
-        ("wait: 2s", "after_resume", true),
-        ("reconcile: look", "after_resume", true),
-        ("wait: 2s", "person", false),
-        ("human", "person", false),
-    ] {
+    for (policy, next, resumes) in
+        [("reconcile: look", "after_resume", true), ("wait: 2s", "person", false), ("human", "person", false)]
+    {
         let mut call = unresolved();
         (call["job_status"], call["next"], call["policy"]) = (json!("paused"), json!(next), json!(policy));
         let calls = [typed::<InDoubtView>(&call)];
         let text = render::waits::in_doubt(&calls, "aetheris", Style::default(), now());
         assert_eq!(text.contains(&format!("aetheris resume {JOB}\n")), resumes, "{policy}: {text}");
         assert!(text.contains("in-doubt resolve"), "{text}");
+        // After the flags, which belong to the command before.
+        let told = |what: &str| text.find(what);
+        assert!(!resumes || told("aetheris resume") > told("--did-not-happen means"), "{text}");
     }
 }
 

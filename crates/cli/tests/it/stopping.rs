@@ -254,6 +254,40 @@ fn a_port_in_use_leaves_no_folder_behind() {
     assert!(String::from_utf8_lossy(&ran.stderr).contains(&format!("{address} is in use")), "{ran:?}");
 }
 
+/// Every mistake is told before anything is made.
+#[test]
+fn agent_files_with_mistakes_leave_no_folder_behind() {
+    let folder = Folder::new("mistakes");
+    for name in ["one.yaml", "two.yaml"] {
+        std::fs::write(folder.0.join(name), "agent: A\nplan: { nodes: [] }\n").unwrap();
+    }
+    let mut dev = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    dev.args(["dev", "--data", "new", "--listen", "127.0.0.1:0", "--agent", "one.yaml", "--agent", "two.yaml"]);
+    let ran = dev.current_dir(&folder.0).output().unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(6), "{said}");
+    assert!(said.contains("one.yaml:1: ") && said.contains("two.yaml:1: "), "{said}");
+    assert!(!folder.0.join("new").exists());
+    let mut check = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    let file = std::fs::File::open(folder.0.join("one.yaml")).unwrap();
+    let ran = check.args(["agent", "check", "-"]).stdin(file).output().unwrap();
+    assert_eq!(ran.status.code(), Some(6), "{ran:?}");
+    assert!(String::from_utf8_lossy(&ran.stdout).contains("stdin:1: agent: "), "{ran:?}");
+}
+
+/// A configuration that nobody named is not read, and that is said.
+#[test]
+fn a_configuration_in_the_folder_that_is_not_read_is_named() {
+    let folder = Folder::new("unread");
+    std::fs::write(folder.0.join("aetheris.yaml"), "nonsense: [\n").unwrap();
+    for (words, said) in [(&["config", "check"][..], true), (&["config", "check", "--config", "aetheris.yaml"], false)]
+    {
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder.0).output().unwrap();
+        let told = String::from_utf8_lossy(&ran.stderr).contains("./aetheris.yaml was not read");
+        assert_eq!((ran.status.success(), told), (said, said), "{ran:?}");
+    }
+}
+
 /// What is wrong for this server only has a line of the file too.
 #[test]
 fn what_a_server_cannot_execute_is_named_with_its_line() {

@@ -254,11 +254,13 @@ fn heard(name: &ToolName, outcome: &ToolOutcome) -> Reconciled {
         {
             Reconciled::DidNotHappen
         }
-        ToolOutcome::NotSent { error, .. }
-        | ToolOutcome::RefusedRetryable { error, .. }
+        ToolOutcome::NotSent { error, .. } => {
+            Reconciled::Unknown(format!("`{name}` could not be asked: {}", error.message))
+        }
+        ToolOutcome::RefusedRetryable { error, .. }
         | ToolOutcome::RefusedPermanent(error)
         | ToolOutcome::Unknown { error, .. } => {
-            Reconciled::Unknown(format!("`{name}` could not be asked: {}", error.message))
+            Reconciled::Unknown(format!("`{name}` did not tell: {}", error.message))
         }
     }
 }

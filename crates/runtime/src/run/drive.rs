@@ -1,5 +1,4 @@
-//! The driver: what is next in the job, again and again. It alone holds draft and lease; what it does with a step is decided
-//! elsewhere.
+//! The driver: what is next in the job, again and again. What it does with a step is decided elsewhere.
 
 use std::sync::Arc;
 

@@ -126,7 +126,8 @@ fn check(app: &Shared, name: &AgentName, agent: &Agent, source: &str) -> Result<
         let (path, line) = problem.place(source);
         ProblemError { path, line, code: "not_on_this_server".to_owned(), message: problem.message }
     };
-    let errors: Vec<_> = problems.into_iter().map(error).collect();
+    let mut errors: Vec<_> = problems.into_iter().map(error).collect();
+    errors.sort_by_key(|error| error.line);
     Err(Failure::invalid_agent("this server cannot execute the agent", errors))
 }
 

@@ -5,15 +5,15 @@ use std::str::FromStr;
 
 use aetheris_api::{InDoubtList, InDoubtView, Outcome, ValueOrigin, WaitList, WaitView};
 use aetheris_core::disproof;
-use aetheris_core::event::DoubtOutcome;
+use aetheris_core::event::{DoubtOutcome, PauseReason};
 use aetheris_core::id::{JobId, ParseIdError};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::PermitNumber;
 use aetheris_core::limits;
-use aetheris_core::plan::{DoubtPolicy, WaitType};
-use aetheris_core::recovery::{DoubtStands, doubt_next};
+use aetheris_core::plan::{DoubtPolicy, EffectClass, WaitType};
+use aetheris_core::recovery::{DoubtNext, DoubtStands, doubt_next};
 use aetheris_core::time::{Reading, Span, Timestamp};
-use aetheris_store::{BlockedOn, DoubtCursor, DoubtFilter, DoubtRow, JobFilter, StoreStatus, WaitRow};
+use aetheris_store::{BlockedOn, DoubtCursor, DoubtFilter, DoubtRow, JobFilter, JobRow, StoreStatus, WaitRow};
 use axum::extract::State;
 
 use super::answers::Common;
@@ -176,7 +176,7 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
         invocation: call.key,
         job_id: call.job,
         job_status: wait.row.status,
-        next: answer.is_none().then(|| doubt_next(wait.row.status, call.class, stands).into()),
+        next: answer.is_none().then(|| next_of(&wait.row, call.class, stands).into()),
         node_id: call.node,
         permit: call.permit,
         policy: asked.map(words),
@@ -187,6 +187,15 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
         tool: call.tool,
         waiting: view::waiting_since(&wait),
     })
+}
+
+/// What comes next of a doubt. Of a job that a restore holds a person looks first.
+fn next_of(row: &JobRow, class: EffectClass, stands: DoubtStands<'_>) -> DoubtNext {
+    let restored = row.paused.is_some_and(|(reason, _)| reason == PauseReason::Restored);
+    match doubt_next(row.status, class, stands) {
+        DoubtNext::AfterResume if restored => DoubtNext::Person,
+        next @ (DoubtNext::AfterResume | DoubtNext::CalledAgain | DoubtNext::OwnPolicies | DoubtNext::Person) => next,
+    }
 }
 
 /// What is being done about a doubt, in the words of the agent's file.

@@ -18,7 +18,7 @@ pub(super) const LENGTH: usize = 187;
 /// What the database says of its folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Known {
-    pub(super) copied: bool,
+    pub(crate) copied: bool,
     pub(crate) folder: Option<u128>,
     pub(crate) generation: u32,
     pub(super) opening: Option<u128>,

@@ -95,11 +95,17 @@ async fn a_copy_without_the_right_to_write_is_read() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_of_another_schema_is_refused_with_what_helps() {
-    for (version, words) in [(99, "a newer aetheris has to read it"), (1, "open it once with this aetheris")] {
+    for (version, copied, words) in [
+        (99, 0, "a newer aetheris has to read it"),
+        (1, 0, "open it once with this aetheris"),
+        (4, 0, "open it once with this aetheris"),
+        (4, 1, "it is a backup, which `aetheris restore FILE --data DIR` brings up to date"),
+    ] {
         let folder = Arc::new(Folder::new());
         drop(Fixture::open(&At(Arc::clone(&folder))).await);
         let conn = rusqlite::Connection::open(folder.database()).unwrap();
         conn.pragma_update(None, "user_version", version).unwrap();
+        conn.execute("UPDATE meta SET copied = ?1", [copied]).unwrap();
         drop(conn);
         let error = open(&folder.database()).unwrap_err();
         assert!(error.kind == ErrorKind::Invalid && error.to_string().contains(words), "{error}");

@@ -157,7 +157,7 @@ fn an_answer_that_is_none_leads_to_the_next_policy_with_both_reasons() {
     assert_eq!(bed.conclude(Said::Reconciled(outcome, asked, clocks(9, false))).0, ["step_in_doubt"]);
     let doubt = bed.state.steps[&"n".into()].doubt.clone().unwrap();
     assert_eq!(doubt.policy, 1);
-    assert!(doubt.reason.ends_with("; `look` could not be asked: no route"), "{}", doubt.reason);
+    assert!(doubt.reason.ends_with("; `look` did not tell: no route"), "{}", doubt.reason);
 }
 
 #[test]
