@@ -217,7 +217,7 @@ async fn the_end_of_a_job_says_what_it_has_left_in_doubt() {
                 );
                 assert_eq!(said.contains(&sentence), told, "{words:?} {status} {left}: {said}");
                 assert_eq!(said.contains("still in doubt"), told, "{words:?} {status} {left}: {said}");
-                let since: Vec<&str> = said.lines().filter(|line| line.contains("the call of")).collect();
+                let since: Vec<&str> = said.lines().filter(|line| line.contains("was in doubt at the end")).collect();
                 assert_eq!(since, known, "{words:?} {status} {left}: {said}");
             }
         }
