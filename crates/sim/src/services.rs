@@ -45,7 +45,7 @@ pub struct Known {
 
 #[derive(Default)]
 struct State {
-    /// Successes that have reached their caller, of calls that are in the ledger.
+    /// Successes that have reached their caller, of calls that are in the ledger, and lookups that have found one.
     answers: BTreeMap<IdempotencyKey, usize>,
     /// Answers of `at_most_once` calls that have reached their caller.
     delivered: Vec<(JobId, IdempotencyKey, Fence)>,
@@ -106,7 +106,7 @@ impl Services {
         self.state().delivered.clone()
     }
 
-    /// How many successes of a call have reached their caller.
+    /// How many successes of a call have reached their caller, by its own answer or a lookup's.
     #[must_use]
     pub fn answers(&self, key: IdempotencyKey) -> usize {
         self.state().answers.get(&key).copied().unwrap_or(0)
@@ -210,8 +210,7 @@ impl Services {
 
     /// A lookup: what became of a key, as far as the service knows.
     fn look(&self, call: &ToolCall) -> ToolOutcome {
-        let asked = call.input.get("idempotency_key").and_then(serde_json::Value::as_str).unwrap_or_default();
-        let Ok(key) = asked.parse::<IdempotencyKey>() else {
+        let Some(key) = asked_about(call) else {
             return ToolOutcome::RefusedPermanent(Failure::new("bad_lookup", "the lookup names no key"));
         };
         let refuses = call.tool.refuses;
@@ -315,10 +314,21 @@ impl Services {
         if call.tool.effect.is_ledger() && matches!(outcome, ToolOutcome::Done(_)) {
             *self.state().answers.entry(call.key).or_default() += 1;
         }
+        if let ToolOutcome::Done(answer) = outcome
+            && answer.get("outcome").and_then(serde_json::Value::as_str) == Some("happened")
+            && let Some(key) = asked_about(call)
+        {
+            *self.state().answers.entry(key).or_default() += 1;
+        }
         if call.tool.effect == EffectClass::AtMostOnce && matches!(outcome, ToolOutcome::Done(_)) {
             self.state().delivered.push((call.job, call.key, call.fence));
         }
     }
+}
+
+/// The key that a lookup is about.
+fn asked_about(call: &ToolCall) -> Option<IdempotencyKey> {
+    call.input.get("idempotency_key").and_then(serde_json::Value::as_str)?.parse().ok()
 }
 
 /// `generation.n`, as a tool is told it.

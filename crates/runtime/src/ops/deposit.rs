@@ -46,6 +46,8 @@ pub struct Deposit {
 pub enum DepositOutcome {
     /// The tool answered.
     Done(Json),
+    /// A tool that was asked about the call has found it.
+    Found(Json),
     /// The ledger learns this of the permit.
     Settled(LedgerTrigger),
 }
@@ -57,11 +59,23 @@ pub enum Deposited {
     Taken,
     /// It is the effect now, although the call was said not to have happened: that answer was wrong.
     TakenBack,
+    /// What was found is recorded already: nothing was written.
+    Known,
     /// It is late evidence.
     Evidence {
         /// Whether it contradicts what the job went on with.
         conflict: bool,
     },
+}
+
+impl DepositOutcome {
+    /// The call's result, if it succeeded.
+    const fn result(&self) -> Option<&Json> {
+        match self {
+            Self::Done(result) | Self::Found(result) => Some(result),
+            Self::Settled(_) => None,
+        }
+    }
 }
 
 impl Runtime {
@@ -75,7 +89,7 @@ impl Runtime {
             let loaded = self.load_for_write(deposit.job, Caller::Process, before.take()).await?;
             let row = loaded.ledger.get(&deposit.key);
             let any = aetheris_fault::planted!("older-permit-settles");
-            let is_result = matches!(deposit.outcome, DepositOutcome::Done(_));
+            let is_result = deposit.outcome.result().is_some();
             let open = row.filter(|row| (row.permit_id == deposit.permit_id || any) && is_open(row.status, is_result));
             let (unit, answer) = match open {
                 Some(row) => {
@@ -86,6 +100,9 @@ impl Runtime {
                     let recorded = loaded.effects.get(&deposit.key).map(|effect| &effect.result);
                     let any = aetheris_fault::planted!("equal-results-agree");
                     let is_newest = row.is_some_and(|row| row.permit_id == deposit.permit_id || any);
+                    if is_newest && recorded.is_some() && matches!(deposit.outcome, DepositOutcome::Found(_)) {
+                        return Ok(Deposited::Known);
+                    }
                     let conflict = contradicts(&deposit.outcome, recorded, is_newest);
                     (self.keeping_evidence(deposit, conflict), Deposited::Evidence { conflict })
                 }
@@ -110,7 +127,7 @@ impl Runtime {
         let Deposit { job, key, permit, permit_id, .. } = *deposit;
         let mut unit = UnitOfWork::new(self.event_id(), job, Purpose::Deposit, Guard::Outside);
         let (effect, trigger) = match &deposit.outcome {
-            DepositOutcome::Done(result) => {
+            DepositOutcome::Done(result) | DepositOutcome::Found(result) => {
                 (Some(NewEffect { key, permit, permit_id, result: result.clone() }), LedgerTrigger::Commit)
             }
             DepositOutcome::Settled(trigger) => (None, *trigger),
@@ -157,7 +174,9 @@ impl Runtime {
 
 fn evidence(deposit: &Deposit, conflict: bool) -> Evidence {
     let outcome = match &deposit.outcome {
-        DepositOutcome::Done(result) => serde_json::json!({ "outcome": "success", "result": result.value() }),
+        DepositOutcome::Done(result) | DepositOutcome::Found(result) => {
+            serde_json::json!({ "outcome": "success", "result": result.value() })
+        }
         DepositOutcome::Settled(trigger) => serde_json::json!({ "outcome": trigger }),
     };
     Evidence {
@@ -199,9 +218,7 @@ pub const fn is_open(status: LedgerStatus, is_result: bool) -> bool {
 /// are recorded: a number is the same however it was written.
 #[must_use]
 pub fn contradicts(outcome: &DepositOutcome, recorded: Option<&Json>, is_newest: bool) -> bool {
-    let DepositOutcome::Done(result) = outcome else {
-        return false;
-    };
+    let Some(result) = outcome.result() else { return false };
     !(is_newest && recorded.is_some_and(|recorded| is_same(recorded, result)))
 }
 
@@ -212,6 +229,7 @@ fn is_same(recorded: &Json, brought: &Json) -> bool {
 fn report(deposit: &Deposit, answer: Deposited) {
     let (job, node, permit) = (deposit.job, &deposit.node, deposit.permit);
     match answer {
+        Deposited::Known => {}
         Deposited::Taken => tracing::info!(%job, %node, permit, "late outcome deposited"),
         Deposited::TakenBack => {
             tracing::error!(%job, %node, permit, "a call succeeded that was said not to have happened; its outcome is recorded and not tried again");

@@ -142,18 +142,17 @@ impl Run<'_> {
 /// is deposited if it cannot be written in this run's right.
 pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
     let Some(LedgerWrite::Settle(settle)) = &fact.ledger else { return None };
-    let (node, permit) = if let Event::ToolInvocationFinished(ended) = &fact.event {
+    let result = fact.effect.as_ref().map(|effect| effect.result.clone());
+    let (node, permit, outcome) = if let Event::ToolInvocationFinished(ended) = &fact.event {
         let learned = ended.source == Source::Executed && ended.outcome != InvocationOutcome::InDoubt;
-        learned.then_some((&ended.node, ended.permit))?
+        let outcome = result.map_or(DepositOutcome::Settled(settle.trigger), DepositOutcome::Done);
+        learned.then_some((&ended.node, ended.permit, outcome))?
     } else if let Event::InDoubtResolved(answer) = &fact.event {
         let learned = answer.by == Resolver::Reconcile && answer.outcome == DoubtOutcome::Happened;
-        learned.then_some((&answer.node, answer.permit))?
+        let outcome = DepositOutcome::Found(result.filter(|_| learned)?);
+        (&answer.node, answer.permit, outcome)
     } else {
         return None;
-    };
-    let outcome = match &fact.effect {
-        Some(effect) => DepositOutcome::Done(effect.result.clone()),
-        None => DepositOutcome::Settled(settle.trigger),
     };
     let (key, permit_id) = (settle.key, settle.permit_id);
     let mut node = node.clone();

@@ -305,6 +305,25 @@ async fn what_a_lookup_has_found_outranks_a_persons_no_that_came_while_it_was_as
     assert!(late.iter().any(|evidence| evidence.conflict), "the answer that was wrong is told");
 }
 
+/// What a person has said of the call meanwhile is the same: nothing is kept beside it.
+#[tokio::test(start_paused = true)]
+async fn what_a_lookup_has_found_and_a_person_has_said_is_recorded_once() {
+    let world = World::new();
+    world.put(&agent("[{ reconcile: look, settle: 5s }, human]")).await;
+    world.tools.next("pay", [Act::Say(unknown("reset"))]);
+    let (found, asked, answer) = hold(done(json!({ "outcome": "happened", "result": 7 })));
+    world.tools.next("look", [found]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    asked.notified().await;
+    let key = world.tools.calls_of("pay")[0].key;
+    world.rt.resolve(job, key, happened(1, Json::new(json!(8)))).await.unwrap();
+    answer.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!((world.result(job).await, world.tools.count("pay")), (json!(8), 1));
+    assert!(world.rt.store.evidence(Scope::System, job).await.unwrap().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_comes_after_a_second_permit_is_evidence_and_never_an_effect() {
     let world = World::new();

@@ -102,7 +102,7 @@ fn every_outcome_of_a_permitted_call_is_told_to_events_and_ledger_alike() {
             let owed = owed_by(bed.state.id, &prepared.facts[0]).expect("a known outcome is owed");
             assert_eq!((owed.key, owed.permit, owed.permit_id), (permit.key, permit.number, permit.id));
             let as_owed = match &owed.outcome {
-                DepositOutcome::Done(_) => L::Commit,
+                DepositOutcome::Done(_) | DepositOutcome::Found(_) => L::Commit,
                 DepositOutcome::Settled(trigger) => *trigger,
             };
             assert_eq!(as_owed, settled);
