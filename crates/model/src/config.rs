@@ -156,8 +156,8 @@ impl Config {
                 Self { slow: 0, slow_outside: true, cancels: true, ..slow }.with(&[&[ONCE, WAIT]]),
             ),
             ("everything, one step", 31_239, Self::small()),
-            ("pauses, one step", 52_195, Self::paused()),
-            ("deadlines, one step", 222_805, Self::hurried()),
+            ("pauses, one step", 53_962, Self::paused()),
+            ("deadlines, one step", 222_789, Self::hurried()),
             (
                 "budgets, one step",
                 148_553,
@@ -185,7 +185,7 @@ impl Config {
         let crash = Self { crashes: 1, deadlines: true, ..calm.clone() };
         let outside = Self { signals: 1, slow_outside: true, ..calm };
         [
-            ("for later, deadlines", 23_488, crash.with(&[&[ONCE], &[WAIT]])),
+            ("for later, deadlines", 25_962, crash.with(&[&[ONCE], &[WAIT]])),
             ("for later, races from outside", 9_166, outside.with(&[&[ONCE], &[WAIT]])),
         ]
     }

@@ -345,20 +345,29 @@ impl Draft {
         self.expected_signals = None;
     }
 
+    /// Begins anew on a state that is as the store has it.
+    fn restart(&mut self, state: JobState) {
+        *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.checkpoint_seq) };
+    }
+
     /// Lays the facts onto a newer state, as far as it allows them. A known outcome comes before
     /// anything new in a draft, so it is never what is dropped.
     pub fn rebase(&mut self, state: JobState) -> Rebased {
         let entries = std::mem::take(&mut self.entries);
         let (lease, expected_signals) = (self.lease, self.expected_signals.take());
         let settles = std::mem::take(&mut self.settles);
-        *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.checkpoint_seq) };
-        let total = entries.len();
-        for entry in entries {
-            let before = self.state.clone();
-            if self.push_entry(entry).is_err() {
-                self.state = before;
-                break;
-            }
+        let (total, base) = (entries.len(), state.clone());
+        self.restart(state);
+        if entries.into_iter().try_for_each(|entry| self.push_entry(entry)).is_err() {
+            // What is refused may have left its traces: those before it, which are not, are laid anew.
+            let kept = std::mem::take(&mut self.entries);
+            self.restart(base);
+            let again = kept.into_iter().try_for_each(|entry| self.push_entry(entry));
+            let job = self.state.id;
+            aetheris_fault::always!(
+                again.is_ok(),
+                "job {job}: facts that were allowed are refused when they are laid again"
+            );
         }
         if self.entries.len() < total {
             aetheris_fault::sometimes!(RebasedCut);

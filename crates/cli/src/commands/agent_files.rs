@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use aetheris_agentfile::FileError;
+use aetheris_agentfile::{Code, FileError};
 use aetheris_core::agent::Agent;
 use serde_json::{Value, json};
 
@@ -38,8 +38,24 @@ fn one(path: &Path) -> Result<Good, Bad> {
     let text = text(path, std::io::stdin()).map_err(|error| Bad::Unreadable(error.to_string()))?;
     match aetheris_agentfile::parse(&text) {
         Ok(agent) => Ok(Good { agent, text }),
+        Err(_) if is_configuration(&text) => {
+            let message = "this is a configuration and no agent file: `aetheris config check --config FILE` checks it";
+            Err(Bad::Mistakes(vec![FileError {
+                code: Code::Syntax,
+                line: 1,
+                message: message.to_owned(),
+                path: String::new(),
+            }]))
+        }
         Err(mistakes) => Err(Bad::Mistakes(mistakes)),
     }
+}
+
+/// Whether a text has sections of a configuration, and nothing that every agent file has.
+fn is_configuration(text: &str) -> bool {
+    let has = |key: &str| text.lines().any(|line| line.strip_prefix(key).is_some_and(|rest| rest.starts_with(':')));
+    let sections = ["server", "jobstore", "worker", "models"];
+    sections.into_iter().any(has) && !has("agent") && !has("plan")
 }
 
 fn text(path: &Path, mut stdin: impl Read) -> Result<String, Error> {
@@ -127,6 +143,7 @@ mod tests {
             folder.join("gone.yaml"),
             file("good.yaml", good),
             file("last.yaml", "agent: b\n"),
+            file("settings.yaml", "server: { listen: \"127.0.0.1:1\" }\ntools: { http: { allow: [] } }\n"),
             file("red.yaml", "agent: \"\\e[31mred\"\nplan: { nodes: [{ id: n, kind: transform, output: 1 }] }\n"),
         ];
         let files = read(&paths);
@@ -134,14 +151,16 @@ mod tests {
         let lines = mistakes(&files);
         let at = |name: &str| lines.iter().filter(|line| line.contains(name)).count();
         assert_eq!((at("first.yaml"), at("gone.yaml"), at("good.yaml"), at("last.yaml")), (2, 1, 0, 1), "{lines:#?}");
-        assert_eq!(lines.last().map(String::as_str), Some("5 mistakes"));
+        let settings = lines.iter().find(|line| line.contains("settings.yaml")).unwrap();
+        assert!(settings.contains("settings.yaml:1: this is a configuration and no agent file"), "{settings}");
+        assert_eq!(lines.last().map(String::as_str), Some("6 mistakes"));
         assert!(
             at("red.yaml") == 1 && !lines.concat().contains('\u{1b}'),
             "what a file says moves no cursor: {lines:#?}"
         );
         let report = report(&files);
         let ok: Vec<_> = report["files"].as_array().unwrap().iter().map(|file| file["ok"] == true).collect();
-        assert_eq!((report["ok"].as_bool(), ok), (Some(false), vec![false, false, true, false, false]));
+        assert_eq!((report["ok"].as_bool(), ok), (Some(false), vec![false, false, true, false, false, false]));
         assert_eq!(report["files"][1]["errors"][0]["code"], "unreadable");
         std::fs::remove_dir_all(folder).unwrap();
     }

@@ -51,11 +51,20 @@ pub(super) async fn until_end(
     let until = Instant::now() + timeout.map_or(FOREVER, Span::to_std);
     // Also who waits for no time at all is told where the job is.
     let first = by(until.max(Instant::now() + LAST_LOOK_MAX), client, jobs::get(client, job)).await?.body;
-    let ended_before = first.status.is_terminal();
+    let (id, ended_before) = (first.id, first.status.is_terminal());
     let followed = async {
         if context.out.live { live(client, first, context).await } else { plain(client, &first, show, context).await }
     };
-    let ended = ended_before || timeout_at(until, followed).await.map_or(Ok(false), |over| over.map(|()| true))?;
+    let watch = || Command::Watch(id).line(&context.program());
+    let ended = ended_before
+        || tokio::select! {
+            biased;
+            over = timeout_at(until, followed) => over.map_or(Ok(false), |over| over.map(|()| true))?,
+            () = interrupted() => {
+                context.out.note(&format!("no longer watched; the job goes on. Follow it with: {}", watch()));
+                return Ok(Exit::Interrupted);
+            }
+        };
     let last_look = Instant::now() + LAST_LOOK_MAX;
     let answer = if ended {
         by(until.max(last_look), client, got(client, job)).await?
@@ -75,11 +84,18 @@ pub(super) async fn until_end(
         print_end(&answer.body, show, context)?;
     }
     if !ended {
-        let command = Command::Watch(answer.body.id).line(&context.program());
-        context.out.note(&format!("timed out; the job is {}. Follow it with: {command}", answer.body.status.as_str()));
+        let status = answer.body.status.as_str();
+        context.out.note(&format!("timed out; the job is {status}. Follow it with: {}", watch()));
         return Ok(Exit::StillRunning);
     }
     Ok(if answer.body.status == JobStatus::Completed { Exit::Done } else { Exit::Failed })
+}
+
+/// Ctrl-C. Whoever presses it stops watching, and not the job.
+async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending().await
+    }
 }
 
 /// An answer that has to come by a moment.

@@ -91,6 +91,11 @@ impl Layers {
     pub(super) fn file(&mut self, path: &Path, text: &str) {
         match file::parse(text) {
             Ok(Node::Section(entries)) => {
+                let has = |key: &str| entries.iter().any(|entry| entry.key == key);
+                if has("agent") && has("plan") {
+                    let message = "this is an agent file and no configuration: give it with --agent";
+                    return self.wrong(&at(path, 1), "", message);
+                }
                 for entry in entries {
                     self.entry(path, &[], &entry);
                 }

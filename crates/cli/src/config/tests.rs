@@ -25,6 +25,12 @@ fn one(text: &str) -> String {
 }
 
 #[test]
+fn an_agent_file_is_told_from_a_configuration() {
+    let text = "agent: a\ntools: { x.y: { kind: http } }\nplan: { nodes: [] }\n";
+    assert_eq!(one(text), "aetheris.yaml:1: this is an agent file and no configuration: give it with --agent");
+}
+
+#[test]
 fn the_defaults_are_a_configuration() {
     let config = from_text(None, &Environment::default(), &[]).unwrap();
     assert_eq!(config.jobstore.kind, StoreKind::Sqlite);

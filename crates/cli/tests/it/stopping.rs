@@ -322,6 +322,32 @@ fn a_database_that_is_not_there_is_named_by_its_whole_path() {
     }
 }
 
+/// Ctrl-C ends the watching and not the job, and says so.
+#[test]
+fn whoever_stops_watching_is_told_that_the_job_goes_on() {
+    let folder = Folder::new("watching");
+    let listener = service(&folder.0);
+    let dev = Dev::start(&folder.0, "");
+    let mut send = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+    send.args(["--server", &dev.url, "send", "pay", "{}", "--wait"]).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = send.spawn().unwrap();
+    let _call = called(&listener);
+    // From here on Ctrl-C is the program's to handle: the mask of caught signals says so.
+    let catches = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 2 != 0
+    };
+    while !catches() {
+        std::thread::yield_now();
+    }
+    rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut told = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{told}");
+    assert!(told.contains("the job goes on. Follow it with: aetheris"), "{told}");
+}
+
 /// Measuring holds threads for long, and nobody who presses Ctrl-C wants to wait for it or to clear up after it.
 #[test]
 fn a_benchmark_that_is_stopped_leaves_nothing_behind() {

@@ -8,7 +8,6 @@ use aetheris_core::plan::Node;
 use aetheris_core::schedule::{self, Next as Due};
 use aetheris_store::Purpose;
 
-use super::body::LeaseNeed;
 use super::prepared::{Next, Prepared, Release};
 use super::view::View;
 use super::{Run, RunEnd, Stop, facts, step};
@@ -60,11 +59,7 @@ impl<'r> Run<'r> {
         self.accepted_from = None;
         loop {
             let Prepared { facts, next, see } = prepared;
-            if let Next::Perform(body) = &next
-                && body.needs().lease == LeaseNeed::BeforeAndAfter
-            {
-                self.require_safe_lease().await?;
-            }
+            self.may_draft(&next).await?;
             self.take(facts)?;
             if let Some(see) = see {
                 self.draft.also_settle(see);

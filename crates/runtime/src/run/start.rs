@@ -9,7 +9,7 @@ use aetheris_core::plan::Node;
 use aetheris_store::Purpose;
 
 use super::body::{self, Begun, LeaseNeed, Written};
-use super::prepared::{Body, Permit, Role, Said};
+use super::prepared::{Body, Next, Permit, Role, Said};
 use super::{Run, Stop, doubt, permit};
 use crate::draft::Rebased;
 
@@ -17,12 +17,20 @@ use crate::draft::Rebased;
 enum Begin {
     Now,
     /// The job is looked at again.
-    Never,
+    LookAgain,
     /// Its permit, or the lease, has too little left for the call to leave.
     TooLate(Permit, Failure),
 }
 
 impl Run<'_> {
+    /// Before the facts of what is next are drafted: no permission is asked for that could not be used.
+    pub(super) async fn may_draft(&mut self, next: &Next) -> Result<(), Stop> {
+        match next {
+            Next::Perform(body) if body.needs().lease == LeaseNeed::BeforeAndAfter => self.require_safe_lease().await,
+            Next::Perform(_) | Next::Go | Next::Again | Next::Record | Next::TryFailed(_) | Next::Release(_) => Ok(()),
+        }
+    }
+
     /// Writes what a body needs written, and has it performed. `None` when the job is to be looked at again: the body has not
     /// begun, or it counts for nothing.
     pub(super) async fn perform(&mut self, node: &Node, body: Body) -> Result<Option<Said>, Stop> {
@@ -32,7 +40,7 @@ impl Run<'_> {
         }
         match self.may_begin(node, &body, sent_at).await? {
             Begin::Now => {}
-            Begin::Never => return Ok(None),
+            Begin::LookAgain => return Ok(None),
             Begin::TooLate(permit, why) => return Ok(Some(Said::Unsent(permit, why))),
         }
         let (leaves, begun) = (body.leaves_process(), Begun { at: self.state().last_at, sent_at });
@@ -87,7 +95,7 @@ impl Run<'_> {
             Body::Judge(..) | Body::Rest(_) | Body::Ask(..) | Body::Call(_, Role::Pure) => {}
             Body::Call(_, Role::Reconcile(_)) => {
                 if self.state().end_requested.is_some() {
-                    return Ok(Begin::Never);
+                    return Ok(Begin::LookAgain);
                 }
                 self.questions += 1;
             }
@@ -129,7 +137,7 @@ impl Run<'_> {
 
     /// With too little left of the lease nothing new starts: what is known is written, and the run ends as
     /// one that has lost it.
-    pub(super) async fn require_safe_lease(&mut self) -> Result<(), Stop> {
+    async fn require_safe_lease(&mut self) -> Result<(), Stop> {
         let unchecked = aetheris_fault::planted!("lease-not-checked-before-call");
         if unchecked || self.lease.is_safe(self.rt.system.clock.as_ref()) {
             return Ok(());

@@ -1,6 +1,6 @@
 //! What a run does with a step that it finds on its way: nothing is called whose outcome is recorded anywhere.
 
-use aetheris_core::event::{DoubtOutcome, InvocationOutcome};
+use aetheris_core::event::{DoubtOutcome, Event, InvocationOutcome, Source};
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
@@ -49,6 +49,8 @@ fn a_recorded_effect_becomes_the_steps_result_and_the_ledger_learns_of_it_once()
             with_effect(&mut bed, key, 1);
             let prepared = bed.ask(step::prepare).unwrap();
             assert_eq!(settled(&prepared), settles, "{class:?} {status:?}");
+            let Event::ToolInvocationFinished(ended) = &prepared.facts[0].event else { panic!("{:?}", prepared.facts) };
+            assert_eq!(ended.source, Source::CaughtUp, "this run has not executed it");
             let (facts, next) = bed.take(prepared);
             assert_eq!(facts, COMMAND);
             assert!(matches!(next, Next::Go));
