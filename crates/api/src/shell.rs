@@ -57,6 +57,8 @@ mod tests {
         assert_eq!(word("it's"), "'it'\\''s'");
         assert_eq!(word(""), "''");
         assert_eq!(word("=ls"), "'=ls'");
+        // At its beginning it makes a comment of all that follows.
+        assert_eq!(word("#42"), "'#42'");
         assert_eq!(word("a\u{1b}[2J'b"), "$'a\\u001b[2J\\047b'");
         assert_eq!(word("a\u{202e}b\u{e0041}"), "$'a\\u202eb\\U000e0041'");
         assert_eq!(word("a\\'; id #"), "$'a\\\\\\047; id #'");

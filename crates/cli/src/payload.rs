@@ -167,6 +167,9 @@ mod tests {
     fn stdin_and_files() {
         let value = read("MESSAGE", "-", Form::Either, "hello\n".as_bytes()).unwrap();
         assert_eq!(value.value(), &json!("hello"));
+        // The end of the last line is no part of the text; what stands before it is.
+        let text = read("MESSAGE", "-", Form::Text, " two \n\n".as_bytes()).unwrap();
+        assert_eq!(text.value(), &json!(" two \n"));
         let path = std::env::temp_dir().join(format!("aetheris-payload-{}.json", std::process::id()));
         std::fs::write(&path, "{\"a\": [1]}\n").unwrap();
         assert_eq!(given(&format!("@{}", path.display())), json!({"a": [1]}));

@@ -85,6 +85,8 @@ fn what_reaches_beyond_the_schema_is_refused() {
         (json!({ "items": { "$ref": "other.json#/x" } }), "/items/$ref"),
         (json!({ "$ref": "#/$defs/none" }), "/$ref"),
         (json!({ "$ref": "#named" }), "/$ref"),
+        // Measured would be one of the two, and followed the other.
+        (json!({ "$ref": "#/$defs/a%20b", "$defs": { "a%20b": true, "a b": true } }), "/$ref"),
         (json!({ "$ref": "#" }), "/$ref"),
         (json!({ "$id": "http://example.com/", "type": "object" }), "/$id"),
         (json!({ "$dynamicRef": "#x" }), "/$dynamicRef"),

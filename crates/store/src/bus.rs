@@ -179,6 +179,16 @@ mod tests {
         assert_eq!(bus.inner.followed.lock().unwrap().len(), 0);
     }
 
+    /// A sweep that is looking while a timer is set hears of it when it waits.
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_that_is_set_while_nobody_waits_is_heard_by_whoever_waits_next() {
+        let bus = Bus::default();
+        bus.timer_set();
+        #[expect(clippy::disallowed_methods, reason = "around a wait for a hint: no future of a database")]
+        let heard = tokio::time::timeout(std::time::Duration::from_secs(1), bus.timers_changed()).await;
+        heard.expect("what was set before the wait is heard");
+    }
+
     #[test]
     fn a_request_that_is_heard_late_ends_no_later_run() {
         let (bus, job) = (Bus::default(), JobId::from_u128(1));

@@ -160,6 +160,17 @@ async fn no_tool_reaches_a_server_of_its_own_store() {
         }
     }
     assert_eq!(server.connections(), 0);
+    // An address that names no port has the usual one.
+    for (own, url) in [("127.0.0.1:80", "http://127.0.0.1/api"), ("0.0.0.0:443", "https://127.0.0.1/api")] {
+        let own = Own(vec![own.parse().unwrap()]);
+        let tools = Toolbox::builder().allow_loopback().own_addresses(Arc::new(own)).build().unwrap();
+        let outcome = tools.call(http_call(EffectClass::Pure, http("GET", url))).await;
+        assert_eq!(
+            (kind(&outcome), failure(&outcome).code.as_str()),
+            ("not sent, permanent", "blocked_address"),
+            "{url}"
+        );
+    }
     let blind = Toolbox::builder().allow_loopback().own_addresses(Arc::new(Own(vec![]))).build().unwrap();
     let outcome = blind.call(http_call(EffectClass::Pure, http("GET", other.url("/")))).await;
     assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("not sent", "own_addresses_unknown"));

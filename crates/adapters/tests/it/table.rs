@@ -305,6 +305,21 @@ async fn a_get_is_redirected_and_nothing_else_is() {
     }
 }
 
+/// All hops of a call share its time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redirect_has_no_time_of_its_own() {
+    let peer = Peer::new(|_| {
+        std::thread::sleep(Duration::from_millis(150));
+        Reply::Bytes(answer("302 Found", "location: /\r\n", ""))
+    })
+    .await;
+    let mut call = http_call(EffectClass::Pure, http("GET", peer.url("/")));
+    call.timeout = Duration::from_millis(400);
+    let outcome = Toolbox::builder().allow_loopback().build().unwrap().call(call).await;
+    assert_eq!((kind(&outcome), failure(&outcome).code.as_str()), ("unknown, timeout", "timeout"), "{outcome:?}");
+    assert!(peer.seen().len() <= 3, "{}", peer.seen().len());
+}
+
 #[tokio::test]
 async fn redirects_end() {
     let hops = |most: usize| {

@@ -171,7 +171,7 @@ async fn without_config(command: Command, context: &Context) -> Result<Exit, Err
         Command::Pause(given) => pause::pause(&given.job, context).await,
         Command::Resume(given) => pause::resume(&given, context).await,
         Command::Cancel(given) => jobs::cancel(&given.job, context).await,
-        Command::Watch(given) => follow::watch(&given, context).await,
+        Command::Watch(given) => Box::pin(follow::watch(&given, context)).await,
         Command::Events(given) => follow::events(&given, context).await,
         Command::Trace(given) => evidence::trace(&given, context).await,
         Command::Replay(given) => evidence::replay(&given.job, context).await,

@@ -319,6 +319,10 @@ fn a_database_that_is_not_there_is_named_by_its_whole_path() {
         let said = String::from_utf8(ran.stderr).unwrap();
         let whole = folder.0.join("x/aetheris.db");
         assert!(said.contains(&format!("there is no database {}", whole.display())), "{said}");
+        // Whoever names a folder means its database, whatever the environment says.
+        let mut other = Command::new(env!("CARGO_BIN_EXE_aetheris"));
+        other.args(words).current_dir(&folder.0).env("AETHERIS__JOBSTORE__TYPE", "memory");
+        assert_eq!(String::from_utf8(other.output().unwrap().stderr).unwrap(), said);
     }
 }
 

@@ -218,6 +218,16 @@ async fn a_page_of_another_site_may_not_ask_for_anything() {
         let reply = bed.call_with("POST", path, &[("origin", "http://evil.example")], body).await;
         reply.problem(400, "invalid_request");
     }
+    // A name that only begins like the server's own is another's.
+    for (host, origin) in [
+        ("localhost", "http://localhost.evil.example"),
+        ("localhost", "http://localhost:8081"),
+        ("127.0.0.1:80", "http://127.0.0.1:8080"),
+        ("localhost:8080", "http://localhost"),
+    ] {
+        let reply = bed.call_with("POST", PATH, &[("host", host), ("origin", origin)], r#"{"message": 1}"#).await;
+        assert!(reply.problem(400, "invalid_request").contains("another site"), "{host} {origin}");
+    }
     assert_eq!(bed.get(&format!("/api/jobs/{job}")).await.is(200)["status"], "parked");
     let own = [("host", "127.0.0.1:8080"), ("origin", "http://127.0.0.1:8080")];
     bed.call_with("POST", PATH, &own, r#"{"message": {"order": 9}}"#).await.is(202);

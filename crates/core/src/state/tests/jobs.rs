@@ -110,6 +110,9 @@ fn reclaims_are_counted_until_a_node_finishes_well() {
         (RequeueReason::Draining, 0),
         (RequeueReason::LeaseExpired, 1),
         (RequeueReason::HolderDied, 2),
+        // Whoever gives a job back in order has not brought it further.
+        (RequeueReason::Retry, 2),
+        (RequeueReason::Draining, 2),
     ] {
         story = story.then(requeued(reason));
         assert_eq!(story.0.reclaims, reclaims, "{reason:?}");
