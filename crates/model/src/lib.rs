@@ -6,8 +6,9 @@
 //! makes of a job of [`ops`](aetheris_runtime::ops), whether a unit is accepted of the stores'
 //! [`decide`](aetheris_store::decide::decide), and the reducer [`JobState`](aetheris_core::state::JobState),
 //! [`route`](aetheris_core::signal::route), [`next`](aetheris_core::schedule::next) and
-//! [`Projection`](aetheris_core::projection::Projection) are called, not copied. What is modelled is what surrounds them: the driver that drafts facts and writes them, processes that crash or are slow, leases
-//! that end, calls in the air, commits whose outcome is unknown.
+//! [`Projection`](aetheris_core::projection::Projection) are called, not copied. What is modelled is what surrounds them:
+//! the driver that drafts facts and writes them, processes that crash or are slow, leases that end, calls in the air, commits
+//! whose outcome is unknown.
 //!
 //! Three rules that production has in queries or in async code are written a second time: which job of a session comes
 //! first ([`claims::is_claimable`]), which signals are worth keeping ([`signal::send`]), and in which order the kept ones

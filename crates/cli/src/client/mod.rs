@@ -45,6 +45,11 @@ impl<T> Answer<T> {
     pub fn json(&self) -> Result<Value, Error> {
         Ok(serde_json::from_slice(&self.bytes).map_err(anyhow::Error::from)?)
     }
+
+    /// Whether what was asked for was so before: nothing was written.
+    pub fn is_unchanged(&self) -> bool {
+        self.status == 200
+    }
 }
 
 /// A client of one server.

@@ -224,7 +224,7 @@ pub(super) async fn cancel(job: &str, context: &Context) -> Result<Exit, Error> 
         Some(_) if !answer.body.status.is_terminal() => {
             "cancel requested: no new step starts; the worker holding the job will end it".to_owned()
         }
-        Some(_) | None if answer.status == 200 => {
+        Some(_) | None if answer.is_unchanged() => {
             format!("{job} was {} before", context.out.style.job(answer.body.status))
         }
         Some(_) | None => format!("{job} is {}", context.out.style.job(answer.body.status)),

@@ -22,15 +22,12 @@ pub(super) async fn pause(job: &str, context: &Context) -> Result<Exit, Error> {
         Some(_) => {
             "pause requested: no new step starts; an at_most_once call that is under way is waited for".to_owned()
         }
-        None if answer.status == UNCHANGED => format!("{job} was {} before", context.out.style.job(answer.body.status)),
+        None if answer.is_unchanged() => format!("{job} was {} before", context.out.style.job(answer.body.status)),
         None => format!("{job} is {}", context.out.style.job(answer.body.status)),
     };
     context.out.line(&line)?;
     Ok(Exit::Done)
 }
-
-/// The status of an answer that says that nothing was to be done.
-const UNCHANGED: u16 = 200;
 
 pub(super) async fn resume(given: &args::Resume, context: &Context) -> Result<Exit, Error> {
     let client = context.client()?;
@@ -45,7 +42,7 @@ async fn one(client: &Client, job: &str, context: &Context) -> Result<Exit, Erro
     if context.out.json {
         context.out.value(&answer.json()?)?;
     } else {
-        let was_not = if answer.status == UNCHANGED { "was not paused: it " } else { "" };
+        let was_not = if answer.is_unchanged() { "was not paused: it " } else { "" };
         context.out.line(&format!("{job} {was_not}is {}", context.out.style.job(answer.body.status)))?;
     }
     Ok(Exit::Done)

@@ -211,7 +211,7 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<Holds, Error
     let mut before = None;
     loop {
         let page = page(&rt, &statuses, before).await?;
-        for (job, now) in hold_all(&rt, &page.jobs).await? {
+        for (job, now) in hold_all(&rt, &ids(&page.jobs)).await? {
             match now {
                 Some(held) => holds.count(held),
                 None => holds.unreadable.push(job),
@@ -233,26 +233,18 @@ async fn hold_mended(staged: &Staged, jobs: &[JobId], system: System, holds: &mu
     }
     let rt = Runtime::offline(wiring::open_sqlite(&staged.path, &system)?, system);
     let mut lost = Vec::new();
-    for job in jobs {
-        match rt.hold_restored(*job).await {
-            Ok(Held::Already) => {
-                let row = rt.store.job(Scope::System, *job).await.map_err(anyhow::Error::from)?;
+    for (job, held) in hold_all(&rt, jobs).await? {
+        match held {
+            Some(Held::Already) => {
+                let row = rt.store.job(Scope::System, job).await.map_err(anyhow::Error::from)?;
                 match row.and_then(|row| row.paused) {
                     Some((PauseReason::Operator, _)) => holds.operators += 1,
                     Some((PauseReason::Restored, _)) => holds.now += 1,
                     None => {}
                 }
             }
-            Ok(held) => holds.count(held),
-            Err(error) if error.is_of_this_job() => {
-                tracing::warn!(%job, %error, "the job is held by its row alone");
-                lost.push(*job);
-            }
-            Err(error) => {
-                return Err(
-                    anyhow::anyhow!("an unfinished job cannot be held, and nothing was changed: {error}").into()
-                );
-            }
+            Some(held) => holds.count(held),
+            None => lost.push(job),
         }
     }
     Ok(lost)
@@ -268,7 +260,7 @@ async fn held_before(rt: &Runtime) -> Result<Holds, Error> {
         let by_operator = |row: &JobRow| row.paused.is_some_and(|(reason, _)| reason == PauseReason::Operator);
         let (operators, restored): (Vec<_>, Vec<_>) = page.jobs.into_iter().partition(by_operator);
         holds.operators += operators.len();
-        for (job, held) in hold_all(rt, &restored).await? {
+        for (job, held) in hold_all(rt, &ids(&restored)).await? {
             match held {
                 Some(Held::Already | Held::Now) => holds.before += 1,
                 Some(held @ (Held::AsAsked | Held::Ended)) => holds.count(held),
@@ -289,15 +281,19 @@ async fn page(rt: &Runtime, statuses: &[JobStatus], before: Option<JobId>) -> Re
     Ok(rt.store.jobs(filter).await.map_err(anyhow::Error::from)?)
 }
 
+fn ids(rows: &[JobRow]) -> Vec<JobId> {
+    rows.iter().map(|row| row.id).collect()
+}
+
 /// Holds these jobs. Those whose histories cannot be read are left to [`Staged::hold_rest`].
-async fn hold_all(rt: &Runtime, jobs: &[JobRow]) -> Result<Vec<(JobId, Option<Held>)>, Error> {
-    let holds = jobs.iter().map(|row| async {
-        match rt.hold_restored(row.id).await {
+async fn hold_all(rt: &Runtime, jobs: &[JobId]) -> Result<Vec<(JobId, Option<Held>)>, Error> {
+    let holds = jobs.iter().map(|&job| async move {
+        match rt.hold_restored(job).await {
             Err(error) if error.is_of_this_job() => {
-                tracing::warn!(job = %row.id, %error, "the job cannot be held by an event");
-                Ok((row.id, None))
+                tracing::warn!(%job, %error, "the job cannot be held by an event");
+                Ok((job, None))
             }
-            held => held.map(|held| (row.id, Some(held))),
+            held => held.map(|held| (job, Some(held))),
         }
     });
     let held = stream::iter(holds).buffer_unordered(limits::RESTORE_HOLDS_MAX).try_collect().await;

@@ -30,7 +30,7 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     let answer = answer.map_err(|error| with_key(error, &key))?;
     let job = answer.body.job_id.to_string();
     if given.wait {
-        if answer.status == 200 {
+        if answer.is_unchanged() {
             context.out.note(&format!("{job} was sent before with this key"));
         } else {
             context.out.note(&format!("sent as {job}"));
@@ -51,7 +51,7 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     if for_later {
         tell_too_late(&client, answer.body.job_id, context).await;
     }
-    let before = if answer.status == 200 { "sent before with this key; " } else { "" };
+    let before = if answer.is_unchanged() { "sent before with this key; " } else { "" };
     let watch = Command::Watch(answer.body.job_id).line(&context.program());
     context.out.note(&format!("{before}follow it with: {watch}"));
     Ok(Exit::Done)

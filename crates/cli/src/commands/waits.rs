@@ -241,7 +241,7 @@ async fn resolve(given: &args::Resolve, context: &Context) -> Result<Exit, Error
         return Ok(Exit::Done);
     }
     let status = context.out.style.job(answer.body.status);
-    let before = answer.status == 200;
+    let before = answer.is_unchanged();
     let (recorded, note) = if before { ("recorded before", "; its first note stays") } else { ("recorded", "") };
     let what = match answer.body.outcome {
         Outcome::Happened => "happened",

@@ -1,7 +1,7 @@
 //! Writes from outside a run: no epoch, but the sequence that was seen. Each reads the job, decides, and writes; where
 //! something else was written meanwhile it looks again. What is decided is a function of the job's state and ledger
-//! ([`cancelling`], [`pausing`], [`resuming`], [`fired`], [`taken_back`], [`asked_end`], [`failed`]), which the exhaustive
-//! search asks as well.
+//! ([`cancelling`], [`pausing`], [`resuming`], [`fired`], [`taken_back`], [`asked_end`], [`failed`], [`held`]), which the
+//! exhaustive search asks as well.
 
 mod amendment;
 mod cancel;
@@ -116,7 +116,7 @@ impl Runtime {
                 return Ok(loaded);
             }
             let draft = loaded.draft(Guard::Outside);
-            let Decided::Write(draft, _) = self.held(&loaded, draft)? else { return Ok(loaded) };
+            let Decided::Write(draft, _) = self.restored(&loaded, draft)? else { return Ok(loaded) };
             match self.send(&draft, Purpose::Pause).await {
                 Ok(_) if draft.state().status.is_terminal() => run::note_end(draft.state()),
                 Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => {}

@@ -56,12 +56,14 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: no such job, or no store.
     pub async fn hold_restored(&self, job: JobId) -> Result<Held, OpError> {
-        self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, draft| self.held(loaded, draft))
-            .await
+        self.amend((job, Caller::Operator), Purpose::Pause, Guard::Outside, |loaded, draft| {
+            self.restored(loaded, draft)
+        })
+        .await
     }
 
     /// The pause of a job that no process works on.
-    pub(super) fn held(&self, loaded: &Loaded, draft: Draft) -> Result<Decided<Held>, OpError> {
+    pub(super) fn restored(&self, loaded: &Loaded, draft: Draft) -> Result<Decided<Held>, OpError> {
         match loaded.state.status {
             JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled | JobStatus::Paused => {
                 return Ok(Decided::Answer(Held::Already));

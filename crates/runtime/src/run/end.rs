@@ -82,7 +82,8 @@ impl Run<'_> {
         let Some(end) = asked_end(Some(cause), self.state(), &self.rows.ledger) else {
             return self.hold_still().await;
         };
-        end.add_to(&mut self.draft, self.rt.system.ids.as_ref())?;
+        let ids = self.ids();
+        end.add_to(&mut self.draft, ids)?;
         self.finish().await
     }
 
@@ -90,7 +91,8 @@ impl Run<'_> {
     /// does not allow it: the job's end was asked for since.
     async fn hold_still(&mut self) -> Result<Option<RunEnd>, Stop> {
         let held = held(self.state(), &self.rows.ledger, PauseReason::Operator);
-        held.add_to(&mut self.draft, self.rt.system.ids.as_ref())?;
+        let ids = self.ids();
+        held.add_to(&mut self.draft, ids)?;
         match self.flush(Purpose::Pause).await? {
             Rebased::Whole => {
                 aetheris_fault::sometimes!(PausedByHolder);

@@ -103,9 +103,9 @@ impl Run<'_> {
     pub(super) async fn deposit_dropped(&mut self) -> Result<(), Stop> {
         let job = self.state().id;
         let kept: Vec<Deposit> = self.draft.facts().filter_map(|fact| owed_by(job, fact)).collect();
-        let (kept, dropped) = std::mem::take(&mut self.owed).into_iter().partition(|owed| kept.contains(owed));
+        let owed = std::mem::take(&mut self.owed);
+        let (kept, dropped): (Vec<_>, Vec<_>) = owed.into_iter().partition(|owed| kept.contains(owed));
         self.owed = kept;
-        let dropped: Vec<Deposit> = dropped;
         if dropped.is_empty() || aetheris_fault::planted!("dropped-outcome-forgotten") {
             return Ok(());
         }

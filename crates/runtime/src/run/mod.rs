@@ -7,8 +7,8 @@
 //!
 //! **Decisions are values.** What is next of a step, and what the end of a body means, are pure functions over a
 //! [`view::View`] of what is recorded: [`step`], a file for each of [`kind`], [`permit`] and [`doubt`], with [`facts`] and
-//! [`budget`] below them. They return facts and what is next ([`prepared`]). The run alone holds the draft and the lease, and the driver begins everything
-//! ([`drive`]): it drafts the facts and keeps what follows from them ([`keep`], [`rows`]), writes them as early as a body needs
+//! [`budget`] below them. They return facts and what is next ([`prepared`]). The run alone holds the draft and the lease, and
+//! the driver begins everything ([`drive`]): it drafts the facts and keeps what follows from them ([`keep`], [`rows`]), writes them as early as a body needs
 //! ([`start`]), has the body performed ([`body`]) and asks what its end means.
 //!
 //! **Commits.** Facts gather in a [`Draft`] and are written before anything leaves the process and before the run

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aetheris_core::event::PauseReason;
-use aetheris_core::id::TenantId;
+use aetheris_core::id::{JobId, TenantId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
@@ -14,7 +14,7 @@ use aetheris_core::time::Timestamp;
 use aetheris_store::system::{Clock, SystemClock};
 use aetheris_store::{Boxed, Checkpoint, JobFilter, Purpose, Scope, Store as _};
 use aetheris_store_conformance::fixture::agent;
-use aetheris_store_conformance::{Fixture, Harness, Message, Opened};
+use aetheris_store_conformance::{Draft, Fixture, Harness, Message, Opened};
 use aetheris_store_sqlite::{Backed, Custody, SqliteOptions, SqliteStore, Staged, Stop, backup, stage};
 use rusqlite::Connection;
 
@@ -362,23 +362,25 @@ fn no_database_is_set_aside_over_another_that_was() {
     drop(open(&folder, 2));
 }
 
+/// A job that runs, and a unit of its run.
+async fn begun(fixture: &Fixture, purpose: Purpose) -> (JobId, Draft) {
+    let run = fixture.running().await;
+    (run.job, fixture.of(run, purpose).await)
+}
+
 /// Whoever restores is told of all that nobody goes on with, and every list and count fits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_holds_by_its_row_what_no_event_can_hold() {
     let (source, folder, elsewhere) = (Arc::new(Folder::new()), Folder::new(), Folder::new());
     let fixture = Fixture::open(&At(Arc::clone(&source))).await;
     let file = elsewhere.path().join("backup.db");
-    let of = async |purpose| {
-        let run = fixture.running().await;
-        (run.job, fixture.of(run, purpose).await)
-    };
-    let (completed, draft) = of(Purpose::Finish).await;
+    let (completed, draft) = begun(&fixture, Purpose::Finish).await;
     fixture.ok(draft.complete().done()).await;
-    let (waits, draft) = of(Purpose::Block).await;
+    let (waits, draft) = begun(&fixture, Purpose::Block).await;
     fixture.ok(draft.wait("w", "k", WaitType::Human, false).done()).await;
-    let (parked, draft) = of(Purpose::Block).await;
+    let (parked, draft) = begun(&fixture, Purpose::Block).await;
     fixture.ok(draft.wait("w", "k", WaitType::Human, true).done()).await;
-    let (paused, draft) = of(Purpose::Pause).await;
+    let (paused, draft) = begun(&fixture, Purpose::Pause).await;
     fixture.ok(draft.pause().done()).await;
     let running = fixture.running().await.job;
     let run_at = Some(fixture.now().await.after(aetheris_core::time::Span::from_secs(9)));
@@ -419,13 +421,9 @@ async fn what_a_row_has_lost_a_restore_takes_from_the_events() {
     let (source, folder, elsewhere) = (Arc::new(Folder::new()), Folder::new(), Folder::new());
     let fixture = Fixture::open(&At(Arc::clone(&source))).await;
     let file = elsewhere.path().join("backup.db");
-    let of = async |purpose| {
-        let run = fixture.running().await;
-        (run.job, fixture.of(run, purpose).await)
-    };
-    let (completed, draft) = of(Purpose::Finish).await;
+    let (completed, draft) = begun(&fixture, Purpose::Finish).await;
     fixture.ok(draft.complete().done()).await;
-    let (paused, draft) = of(Purpose::Pause).await;
+    let (paused, draft) = begun(&fixture, Purpose::Pause).await;
     fixture.ok(draft.pause().done()).await;
     let pending = fixture.pending().await;
     let hand = rusqlite::Connection::open(source.database()).unwrap();
