@@ -32,8 +32,8 @@ cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under 
                     exit 6 if something is wrong; the page is also in target/chaos
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
 cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
-cargo xtask mutants sample [--seed N] [--night] [CRATE...]  the same for the large crates and all their tests: a sample,
-                    or over nights every part
+cargo xtask mutants sample [--seed N | --whole | --file PREFIX] [CRATE...]  the same for the large crates and all their tests: a
+                    part of each, every part, or what is in some files
 cargo xtask release-check [--release]  crash points, planted bugs and their variables are not in the shipped program
 
 sim, soak, model, chaos and release-check build what they run. With --built they take what the build of every test has left.

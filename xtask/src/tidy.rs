@@ -21,6 +21,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("runtime", &["core", "expr", "schema", "store", "fault"]),
     ("check", &["core", "store"]),
     ("plain", &["check", "core", "store"]),
+    ("mutants", &[]),
     ("model", &["core", "expr", "runtime", "store"]),
     ("scheduler", &["core", "store", "runtime", "fault"]),
     ("worker", &["core", "store", "runtime", "fault"]),

@@ -242,6 +242,38 @@ async fn no_plain_body_begins_under_a_spent_lease() {
     assert_eq!(epochs, [("n".to_owned(), 1), ("m".to_owned(), 2)]);
 }
 
+/// What is left of the lease is looked at before a permission is asked for: the next run gives the first.
+#[tokio::test(start_paused = true)]
+async fn no_permission_is_asked_for_under_a_lease_that_is_spent() {
+    let world = World::new();
+    world
+        .put(
+            "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  look: { kind: function, function: f, effect: pure }\n  \
+             pay: { kind: function, function: f }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: look }\n    \
+             - { id: m, kind: tool, tool: pay, needs: [n] }\n",
+        )
+        .await;
+    let (act, reached, release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let first = world.start("first");
+    first.freeze_keeper();
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    // The store would still take it: the lease ends in five seconds.
+    tokio::time::sleep(std::time::Duration::from_secs(25)).await;
+    release.notify_one();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!((world.state(job).await.fence.epoch, world.tools.count("look")), (1, 1));
+    let _second = world.start("second");
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let permits = world.events(job).await.into_iter().filter_map(|event| match event {
+        Event::ToolInvocationStarted(started) => Some(started.permit),
+        _ => None,
+    });
+    assert_eq!(permits.collect::<Vec<_>>(), [1]);
+    assert_eq!(world.tools.calls_of("pay").iter().map(|call| call.fence.epoch).collect::<Vec<_>>(), [2]);
+}
+
 /// Its end is asked for while the doubt is being written: no tool is asked about a call that the end leaves open.
 #[tokio::test(start_paused = true)]
 async fn no_question_is_put_once_the_end_of_a_job_is_known() {

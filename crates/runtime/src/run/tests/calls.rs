@@ -1,6 +1,6 @@
 //! Calls: what asks for them, and what each outcome means.
 
-use aetheris_core::event::{Event, Failure, InvocationOutcome};
+use aetheris_core::event::{Event, Failure, InvocationOutcome, Source, ToolInvocationFinished};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerTrigger;
 use aetheris_core::plan::EffectClass::{AtMostOnce, Idempotent, Pure};
@@ -11,6 +11,7 @@ use aetheris_store::{LedgerWrite, Purpose};
 use serde_json::json;
 
 use super::bed::{Bed, calls_tool};
+use crate::draft::Fact;
 use crate::ops::DepositOutcome;
 use crate::ports::{OUT_OF_FILES, ToolCall, ToolOutcome};
 use crate::run::body::{LeaseNeed, Needs, Written};
@@ -106,6 +107,11 @@ fn every_outcome_of_a_permitted_call_is_told_to_events_and_ledger_alike() {
                 DepositOutcome::Settled(trigger) => *trigger,
             };
             assert_eq!(as_owed, settled);
+            // What is known from elsewhere, or not known, is nothing that this run owes.
+            for (source, outcome) in [(Source::CaughtUp, told), (Source::Executed, Told::InDoubt)] {
+                let event = Event::from(ToolInvocationFinished { source, outcome, ..event.clone() });
+                assert_eq!(owed_by(bed.state.id, &Fact { event, ..prepared.facts[0].clone() }), None, "{source:?}");
+            }
         }
     }
 }

@@ -1,9 +1,7 @@
 //! `cargo xtask mutants`: whether the unit tests notice when the code is changed.
 //!
 //! cargo-mutants is built once into `target/tools`. `.cargo/mutants.toml` says what is left out and why;
-//! `docs/mutants.md` has the results.
-
-mod sample;
+//! `docs/mutants.md` has the results. The large crates are `aetheris-mutants`' (`crates/mutants`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +49,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
     if let Some((first, rest)) = arguments.split_first()
         && first == "sample"
     {
-        return sample::run(root, rest);
+        return sample(root, rest);
     }
     let Some(tool) = prepared(root) else { return false };
     let mut args: Vec<String> = Vec::new();
@@ -78,6 +76,16 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
         ended_well(command.args(&args))
     });
     done && judge(&output.join("mutants.out"), arguments.iter().any(|argument| argument == "--in-diff"))
+}
+
+/// The large crates: a part of their mutants, or all, with all their tests.
+fn sample(root: &Path, arguments: &[String]) -> bool {
+    let Some(tool) = prepared(root) else { return false };
+    let arguments: Vec<String> = ["--tool".to_owned(), tool.to_string_lossy().into_owned()]
+        .into_iter()
+        .chain(arguments.iter().cloned())
+        .collect();
+    crate::prover(root, ("aetheris-mutants", "dev"), &["aetheris-mutants"], &arguments) == 0
 }
 
 /// The tool's path, once it is built.
@@ -127,13 +135,6 @@ impl Outcome {
     /// Those that build.
     fn all(&self) -> usize {
         self.noticed() + self.missed.len()
-    }
-
-    fn add(&mut self, other: Outcome) {
-        self.caught += other.caught;
-        self.timeout += other.timeout;
-        self.missed.extend(other.missed);
-        self.unviable += other.unviable;
     }
 }
 
