@@ -248,6 +248,15 @@ fn everything_optional_is_read() {
     assert_eq!(plan.tools, everything_tools());
 }
 
+/// The provider is what stands before the first slash; a model's name may have more of them.
+#[test]
+fn a_models_name_may_have_slashes() {
+    for model in ["s/m", "openrouter/meta/llama-3", "p/a/b/c"] {
+        let agent = parse(&LEAST.replace("model: s/m", &format!("model: {model}")));
+        assert!(agent.is_ok(), "{model}: {:?}", agent.err());
+    }
+}
+
 const LEAST: &str = "agent: a
 model: s/m
 message_schema: true

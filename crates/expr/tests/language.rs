@@ -505,6 +505,12 @@ fn mistakes_are_explained() {
         ("{% if true %}", "not closed"),
         ("{% endif %}", "closes nothing"),
         ("{% for x of y %}{% endfor %}", "for name in list"),
+        // What a loop names ends with its body, whatever stands around it.
+        ("{% for x in [1] %}{% endfor %}{{ x }}", "`x`"),
+        ("{% for x in [1] %}{% else %}{{ x }}{% endfor %}", "`x`"),
+        ("{% for x in [1] %}{% endfor %}{{ loop.index }}", "`loop`"),
+        ("{% for k, v in {} | items %}{% endfor %}{{ v }}", "`v`"),
+        ("{% for x in [1] %}{% for y in [1] %}{% endfor %}{{ y }}{% endfor %}", "`y`"),
         ("{% set message = 1 %}", "meaning of its own"),
         ("a\nb {{ 1 +", "line 2"),
         ("{{ 1 < 2 < 3 }}", "chained"),

@@ -362,6 +362,8 @@ impl Search {
         let held = job.held && job.live && job.view.fold.epoch() == permit.by;
         let permitted = job.view.ledger[at].is_some_and(|r| r.permit == permit && r.status == LedgerStatus::Started);
         let open = job.view.effects[at] == 0;
+        let first = job.left[at] & permit.bit() == 0;
+        judge(self, system, Law::CallOncePerPermit, first);
         judge(self, system, Law::CallsOnlySafe, held);
         judge(self, system, Law::PermitBeforeCall, permitted);
         judge(self, system, Law::NoCallAfterOutcome, open);
@@ -406,6 +408,10 @@ impl Search {
         }
         if outcome == Outcome::Refused {
             system.job(number).air[usize::from(permit.node)] &= !permit.bit();
+            if self.config.has(Mutation::ResentAfterRefusal) {
+                self.leave(system, number, permit);
+                return self.set(system, worker, Phase::Calling(permit));
+            }
         }
         Some(())
     }

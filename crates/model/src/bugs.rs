@@ -25,6 +25,8 @@ listed! {
         PermissionWithoutLease = "permission-without-lease";
         /// A call leaves without a look at what is left of the lease.
         LeaseNotChecked = "lease-not-checked-before-call";
+        /// A call that was refused leaves again under the same permission.
+        ResentAfterRefusal = "resent-after-refusal";
         /// A call leaves before its permission is written.
         CallBeforePermission = "call-before-permission";
         /// The ledger gives any permission that is asked for.
@@ -114,6 +116,7 @@ impl Mutation {
             Self::RenewalOfAnyFence => Config { slow: 2, ..slow(ONCE) },
             Self::ReclaimIgnoresLease
             | Self::CallBeforePermission
+            | Self::ResentAfterRefusal
             | Self::TimeoutIsFailure
             | Self::DisproofBelievedEarly => Config::calm(ONCE),
             Self::LedgerNotArbitrated | Self::DepositOfAnyPermit => slow(IDEMPOTENT),

@@ -56,6 +56,8 @@ laws! {
         BodyOnce = "C1 the body of an at_most_once step begins at most once";
         /// Once per permission.
         BodyOncePerPermit = "C1 a body begins at most once per permission, whatever its class";
+        /// Once per permission, whatever the other side said.
+        CallOncePerPermit = "C1 a call leaves at most once per permission, whether or not a body begins";
         /// Permission first.
         PermitBeforeCall = "C2 no call leaves without its recorded, current permission";
         /// Open calls.

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
 /// One change of the code.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Mutant {
     /// `FILE:LINE:COLUMN: what is changed in which function`.
     pub(crate) name: String,
@@ -29,7 +29,7 @@ pub(crate) enum Genre {
     StructField,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Span {
     pub(crate) start: Place,
 }
@@ -50,4 +50,27 @@ pub(crate) fn of_package(root: &Path, tool: &Path, package: &str) -> anyhow::Res
         bail!("cargo-mutants cannot list {package}: {}", String::from_utf8_lossy(&output.stderr));
     }
     serde_json::from_slice(&output.stdout).with_context(|| format!("read the list of {package}"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn mutant(genre: Genre, (line, column): (usize, usize), replacement: &str) -> Mutant {
+        Mutant {
+            name: format!("crates/x/src/a.rs:{line}:{column}: {replacement}"),
+            file: "crates/x/src/a.rs".to_owned(),
+            genre,
+            replacement: replacement.to_owned(),
+            span: Span { start: Place { line, column } },
+        }
+    }
+
+    #[test]
+    fn a_list_of_the_tool_is_read() {
+        let text = r#"[{"diff":"","file":"crates/x/src/a.rs","function":null,"genre":"BinaryOperator","name":"crates/x/src/a.rs:3:9: <",
+            "package":"aetheris-x","replacement":"<","span":{"start":{"line":3,"column":9},"end":{"line":3,"column":10}}}]"#;
+        let read: Vec<Mutant> = serde_json::from_str(text).unwrap_or_default();
+        assert_eq!(read, [mutant(Genre::BinaryOperator, (3, 9), "<")].map(|one| Mutant { name: one.name, ..one }));
+    }
 }

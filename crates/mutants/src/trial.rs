@@ -7,24 +7,24 @@ use std::process::{Command, Output};
 
 use anyhow::{Context as _, bail};
 
-use crate::Sampled;
-use crate::tree::Tree;
+use crate::crates::Sampled;
+use crate::results::Verdict;
+use crate::simulation;
+use crate::tree::{CHOSEN, REACHED, Tree};
 use crate::weave::Id;
 
 /// Tests that are tried first, where many reach a mutant: the quickest.
 const FIRST: usize = 40;
-/// The simulation, the seeds that it runs where no test has noticed, and its time.
-const SIM: &str = "aetheris-sim";
-const SIM_RUN: [&str; 6] = ["run", "--seeds", "2000", "--from", "100001", "--any-marks"];
-const SIM_TIME: &str = "120";
-/// More tests than this are not named one by one.
-const NAMED_MAX: usize = 700;
+/// Tests of one command line, which takes 128 KiB of names.
+const NAMED_MAX: usize = 400;
+/// So many failures that do not come again say that the machine is too busy to judge.
+const FLAKES_MAX: usize = 10;
 
 /// The built tests of a tree.
 pub(crate) struct Tests {
     tree: Tree,
     of: Sampled,
-    /// What of each mutant is reached by which tests, the quickest first.
+    /// By mutant, the tests that reach it, the quickest first.
     reached: BTreeMap<Id, Vec<Test>>,
 }
 
@@ -35,119 +35,123 @@ struct Test {
     name: String,
 }
 
-/// What came of a mutant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Noticed by this test, the first.
-    Noticed(String),
-    /// Noticed because a test did not end.
-    Timeout(String),
-    Missed,
-    /// No test runs the code.
-    Unreached,
-}
-
 impl Tests {
     /// Builds the tests and runs them all once as they are, to learn what each reaches.
     pub(crate) fn built(tree: Tree, of: Sampled) -> anyhow::Result<Tests> {
-        let mut tests = Tests { tree, of, reached: BTreeMap::new() };
-        let notes = tests.notes();
+        let notes = notes(&tree);
         fs::create_dir_all(&notes)?;
-        let mut list = tests.tree.cargo();
+        let mut list = tree.cargo();
         list.args(["nextest", "list", "--locked", "--list-type", "binaries-only", "--message-format", "json"]);
-        list.args(tests.of.tests.iter().flat_map(|package| ["--package", package]));
-        let listed = done(&mut list).context("build the tests")?;
-        fs::write(notes.join("binaries.json"), listed.stdout)?;
-        let metadata = done(tests.tree.cargo().args(["metadata", "--locked", "--format-version", "1"]))?;
+        list.args(of.tests.iter().flat_map(|package| ["--package", package]));
+        fs::write(notes.join("binaries.json"), done(&mut list).context("build the tests")?.stdout)?;
+        let metadata = done(tree.cargo().args(["metadata", "--locked", "--format-version", "1"]))?;
         fs::write(notes.join("metadata.json"), metadata.stdout)?;
-        tests.learn()?;
-        if of.simulated {
-            done(tests.tree.cargo().args(["build", "--locked", "--package", SIM])).context("build the simulation")?;
-            if let Some(found) = tests.simulated(0)? {
-                bail!("the simulation fails without a mutant: {found}");
-            }
+        if let Some(store) = of.simulated_on {
+            simulation::built(&tree, store)?;
         }
-        Ok(tests)
+        let reached = reached(&tree)?;
+        Ok(Tests { tree, of, reached })
     }
 
-    /// What the simulation finds.
-    fn simulated(&self, id: Id) -> anyhow::Result<Option<String>> {
-        let mut command = Command::new("timeout");
-        command.arg(SIM_TIME).arg(self.tree.target.join("debug").join(SIM)).args(SIM_RUN);
-        command.env("MUTANT", id.to_string()).current_dir(&self.tree.path);
-        let output = command.output().context("start the simulation")?;
-        Ok((!output.status.success())
-            .then(|| format!("the simulation: {}", String::from_utf8_lossy(&output.stdout).trim())))
-    }
-
-    fn notes(&self) -> PathBuf {
-        self.tree.target.join("notes")
-    }
-
-    fn run(&self) -> Command {
-        let mut command = self.tree.cargo();
-        command.args(["nextest", "run", "--test-threads", "3", "--color", "never", "--hide-progress-bar"]);
-        command.arg("--binaries-metadata").arg(self.notes().join("binaries.json"));
-        command.arg("--cargo-metadata").arg(self.notes().join("metadata.json"));
-        command.arg("--workspace-remap").arg(&self.tree.path);
-        command
-    }
-
-    fn learn(&mut self) -> anyhow::Result<()> {
-        let folder = self.notes().join("reached");
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(&folder)?;
-        let output =
-            self.run().args(["--no-fail-fast", "--profile", "default"]).env("MUTANTS_REACHED", &folder).output()?;
-        let text = String::from_utf8_lossy(&output.stderr);
-        let took: BTreeMap<(String, String), u64> = text.lines().filter_map(timed).collect();
-        if took.is_empty() {
-            bail!("no test ran: {text}");
-        }
-        for line in text.lines().filter(|line| line.trim_start().starts_with("FAIL")) {
-            crate::say(&format!("fails without a mutant, where it tells what it reaches: {}", line.trim()));
-        }
-        let mut reached: BTreeMap<Id, BTreeSet<Test>> = BTreeMap::new();
-        for entry in fs::read_dir(&folder)? {
-            for line in fs::read_to_string(entry?.path())?.lines() {
-                let mut parts = line.splitn(3, '\t');
-                let (Some(id), Some(binary), Some(name)) = (parts.next(), parts.next(), parts.next()) else { continue };
-                let Ok(id) = id.parse() else { continue };
-                let key = (binary.to_owned(), name.to_owned());
-                // What lists the tests reaches code too.
-                let Some(&micros) = took.get(&key) else { continue };
-                reached.entry(id).or_default().insert(Test { micros, binary: key.0, name: key.1 });
-            }
-        }
-        crate::say(&format!("{} tests ran; {} mutants are reached", took.len(), reached.len()));
-        self.reached = reached.into_iter().map(|(id, tests)| (id, tests.into_iter().collect())).collect();
-        Ok(())
-    }
-
-    /// Runs the tests that reach the mutant until one notices it.
+    /// Runs the tests that reach the mutant until one notices it, and where none does the simulation.
     pub(crate) fn verdict(&self, id: Id) -> anyhow::Result<Verdict> {
         let tests = self.reached.get(&id).map_or(&[][..], Vec::as_slice);
         let (first, rest) = tests.split_at(tests.len().min(FIRST));
-        for some in [first, rest].into_iter().filter(|some| !some.is_empty()) {
-            let mut command = self.run();
-            if some.len() <= NAMED_MAX {
-                let named = some.iter().map(|test| format!("(binary_id(={}) & test(={}))", test.binary, test.name));
-                command.args(["-E", &named.collect::<Vec<_>>().join(" | ")]);
-            }
-            let output = command.env("MUTANT", id.to_string()).output().context("start cargo-nextest")?;
-            let text = String::from_utf8_lossy(&output.stderr);
-            match output.status.code() {
-                Some(0) => {}
-                // 100: a test failed. Anything else is no verdict.
-                Some(100) => return Ok(noticed(&text)),
-                _ => bail!("cargo-nextest cannot run: {text}"),
+        for some in [first].into_iter().chain(rest.chunks(NAMED_MAX)) {
+            if let Some(verdict) = self.noticed(id, some.to_vec())? {
+                return Ok(verdict);
             }
         }
-        if self.of.simulated && self.simulated(id)?.is_some() {
-            return Ok(Verdict::Noticed("the simulation".to_owned()));
+        if let Some(store) = self.of.simulated_on
+            && simulation::finds(&self.tree, store, id)?
+        {
+            return Ok(Verdict::Noticed(simulation::NAME.to_owned()));
         }
         Ok(if tests.is_empty() { Verdict::Unreached } else { Verdict::Missed })
     }
+
+    /// Whether one of the tests fails, and fails again by itself: one that fails now and then has noticed nothing.
+    fn noticed(&self, id: Id, mut tests: Vec<Test>) -> anyhow::Result<Option<Verdict>> {
+        for _ in 0..FLAKES_MAX {
+            if tests.is_empty() {
+                return Ok(None);
+            }
+            let Some(failed) = self.failed(id, &tests, "3")? else { return Ok(None) };
+            let alone = Test { micros: 0, binary: failed.binary.clone(), name: failed.name.clone() };
+            if self.failed(id, &[alone], "1")?.is_some() {
+                return Ok(Some(failed.verdict()));
+            }
+            crate::say(&format!("{} failed once and not again; it does not count", failed.name));
+            tests.retain(|test| test.binary != failed.binary || test.name != failed.name);
+        }
+        bail!("{FLAKES_MAX} tests failed once and not again")
+    }
+
+    /// Runs some tests until one fails.
+    fn failed(&self, id: Id, tests: &[Test], threads: &str) -> anyhow::Result<Option<Failed>> {
+        let named = tests.iter().map(|test| format!("(binary_id(={}) & test(={}))", test.binary, test.name));
+        let mut command = runner(&self.tree);
+        command.args(["--test-threads", threads, "-E", &named.collect::<Vec<_>>().join(" | ")]);
+        let output = command.env(CHOSEN, id.to_string()).output().context("start cargo-nextest")?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => Ok(None),
+            // 100: a test failed. Anything else is no verdict.
+            Some(100) => {
+                text.lines().find_map(Failed::told).with_context(|| format!("no test is named: {text}")).map(Some)
+            }
+            _ => bail!("cargo-nextest cannot run: {text}"),
+        }
+    }
+}
+
+fn notes(tree: &Tree) -> PathBuf {
+    tree.target.join("notes")
+}
+
+/// The runner over what has been built, in the profile `mutants`.
+fn runner(tree: &Tree) -> Command {
+    let mut command = tree.cargo();
+    command.args(["nextest", "run", "--color", "never", "--hide-progress-bar"]);
+    command.arg("--binaries-metadata").arg(notes(tree).join("binaries.json"));
+    command.arg("--cargo-metadata").arg(notes(tree).join("metadata.json"));
+    command.arg("--workspace-remap").arg(&tree.path);
+    command
+}
+
+/// Runs every test without a mutant. One that does not pass, in the time that it has in a trial, can notice nothing.
+fn reached(tree: &Tree) -> anyhow::Result<BTreeMap<Id, Vec<Test>>> {
+    let folder = notes(tree).join("reached");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let output = runner(tree).args(["--test-threads", "3", "--no-fail-fast"]).env(REACHED, &folder).output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let passed = |line: &&str| line.trim_start().starts_with("PASS ");
+    let took: BTreeMap<(String, String), u64> = text.lines().filter(passed).filter_map(timed).collect();
+    if took.is_empty() {
+        bail!("no test passed: {text}");
+    }
+    let failed: BTreeSet<String> =
+        text.lines().filter_map(Failed::told).map(|test| format!("{} {}", test.binary, test.name)).collect();
+    for test in failed {
+        crate::say(&format!("does not pass without a mutant and does not count: {test}"));
+    }
+    let mut reached: BTreeMap<Id, BTreeSet<Test>> = BTreeMap::new();
+    for entry in fs::read_dir(&folder)? {
+        for line in fs::read_to_string(entry?.path())?.lines() {
+            let mut parts = line.splitn(3, '\t');
+            let (Some(id), Some(binary), Some(name)) = (parts.next(), parts.next(), parts.next()) else { continue };
+            let Ok(id) = id.parse() else { continue };
+            let key = (binary.to_owned(), name.to_owned());
+            // What lists the tests reaches code too.
+            let Some(&micros) = took.get(&key) else { continue };
+            reached.entry(id).or_default().insert(Test { micros, binary: key.0, name: key.1 });
+        }
+    }
+    crate::say(&format!("{} tests passed; {} mutants are reached", took.len(), reached.len()));
+    Ok(reached.into_iter().map(|(id, tests)| (id, tests.into_iter().collect())).collect())
 }
 
 fn done(command: &mut Command) -> anyhow::Result<Output> {
@@ -171,14 +175,28 @@ fn timed(line: &str) -> Option<((String, String), u64)> {
     Some((((*binary).to_owned(), (*name).to_owned()), micros))
 }
 
-fn noticed(text: &str) -> Verdict {
-    let of = |word: &str| {
-        let line = text.lines().find(|line| line.trim_start().starts_with(word))?;
-        line.split_whitespace().last().map(str::to_owned)
-    };
-    match of("FAIL").or_else(|| of("SIG")).or_else(|| of("ABORT")) {
-        Some(test) => Verdict::Noticed(test),
-        None => Verdict::Timeout(of("TIMEOUT").unwrap_or_default()),
+/// A test that failed.
+#[derive(Debug, PartialEq, Eq)]
+struct Failed {
+    binary: String,
+    name: String,
+    by_timeout: bool,
+}
+
+impl Failed {
+    /// Of a line such as `FAIL [   0.012s] (1/9) binary test`.
+    fn told(line: &str) -> Option<Failed> {
+        let word = line.split_whitespace().next()?;
+        let by_timeout = word == "TIMEOUT";
+        if !by_timeout && word != "FAIL" && !word.starts_with("SIG") && !word.starts_with("ABORT") {
+            return None;
+        }
+        let ((binary, name), _) = timed(line)?;
+        Some(Failed { binary, name, by_timeout })
+    }
+
+    fn verdict(self) -> Verdict {
+        if self.by_timeout { Verdict::Timeout(self.name) } else { Verdict::Noticed(self.name) }
     }
 }
 
@@ -195,9 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_fails_has_noticed_and_one_that_hangs_too() {
-        let text = "  FAIL [   0.1s] (3/9) a::it b::c\n  TIMEOUT [ 15.0s] (4/9) a::it d";
-        assert_eq!(noticed(text), Verdict::Noticed("b::c".to_owned()));
-        assert_eq!(noticed("  TIMEOUT [ 15.0s] (4/9) a::it d"), Verdict::Timeout("d".to_owned()));
+    fn a_test_that_fails_is_named_and_one_that_hangs_too() {
+        let failed = |binary: &str, name: &str, by_timeout| {
+            Some(Failed { binary: binary.to_owned(), name: name.to_owned(), by_timeout })
+        };
+        assert_eq!(Failed::told("  FAIL [   0.1s] (3/9) a::it b::c"), failed("a::it", "b::c", false));
+        assert_eq!(Failed::told("  SIGABRT [   0.1s] ( 3/9) a b"), failed("a", "b", false));
+        assert_eq!(Failed::told(" TIMEOUT [ 15.0s] (4/9) a::it d"), failed("a::it", "d", true));
+        assert_eq!(Failed::told("  PASS [   0.1s] (3/9) a::it b::c"), None);
     }
 }

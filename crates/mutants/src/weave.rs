@@ -126,10 +126,6 @@ impl<'a> Finder<'a> {
         if mutants.is_empty() {
             return;
         }
-        if self.text(range.clone()).contains(PLANTED) {
-            self.planted.extend(mutants.iter().map(|(id, _)| id));
-            return;
-        }
         let branches = mutants
             .into_iter()
             .enumerate()
@@ -197,7 +193,11 @@ impl<'a> Visit<'a> for Finder<'a> {
     fn visit_expr_binary(&mut self, expr: &'a ExprBinary) {
         if !binds(&expr.left) && !binds(&expr.right) {
             let (left, right) = (self.of(&expr.left), self.of(&expr.right));
+            let was_planted = self.is_planted;
+            // With a bug on one side it never holds, whatever is on the other.
+            self.is_planted |= self.asks_for_a_bug(&expr.left) || self.asks_for_a_bug(&expr.right);
             let mutants = self.take(Genre::BinaryOperator, expr.op.span());
+            self.is_planted = was_planted;
             let mutants = mutants.into_iter().map(|(id, op)| (id, format!("{left} {op} {right}"))).collect();
             self.switched(expr.span().byte_range(), mutants);
         }
@@ -206,7 +206,10 @@ impl<'a> Visit<'a> for Finder<'a> {
 
     fn visit_expr_unary(&mut self, expr: &'a ExprUnary) {
         let inner = self.of(&expr.expr);
+        let was_planted = self.is_planted;
+        self.is_planted |= self.asks_for_a_bug(&expr.expr);
         let mutants = self.take(Genre::UnaryOperator, expr.op.span());
+        self.is_planted = was_planted;
         let mutants = mutants.into_iter().map(|(id, op)| (id, format!("{op}{inner}"))).collect();
         self.switched(expr.span().byte_range(), mutants);
         visit::visit_expr_unary(self, expr);
@@ -226,7 +229,10 @@ impl<'a> Visit<'a> for Finder<'a> {
             self.sites.push(Site { range: place.clone(), branches, around });
         }
         if let Some(guard) = guard.filter(|guard| !binds(guard)) {
+            let was_planted = self.is_planted;
+            self.is_planted |= self.asks_for_a_bug(guard);
             let mutants = self.take(Genre::MatchArmGuard, guard.span());
+            self.is_planted = was_planted;
             let mutants = mutants.into_iter().map(|(id, text)| (id, text.to_owned())).collect();
             self.switched(guard.span().byte_range(), mutants);
         }

@@ -1,5 +1,6 @@
 -- C1: a body runs at most once per permission. Cases are keys that a tool has acted on. An at_most_once call
--- may have one body, and one more for each proof that it had not happened.
+-- may have one body, and one more for each word of a person that it had not happened: an answer by the clocks, or of a tool
+-- that refuses, is a proof, and a body that runs all the same is a second one.
 WITH under AS (
     SELECT a.job, a.key, a.fence, count(*) AS bodies,
            (SELECT count(*) FROM permits p WHERE p.job = a.job AND p.key = a.key AND p.fence = a.fence) AS given
@@ -12,6 +13,8 @@ SELECT k.job || ' ' || k.key AS place,
               OR (EXISTS (SELECT 1 FROM permits p WHERE p.job = k.job AND p.key = k.key AND p.effect = 'at_most_once')
                   AND k.bodies > 1 + (SELECT count(*) FROM said s WHERE s.job = k.job AND s.kind = 'in_doubt_resolved'
                       AND s.outcome = 'did_not_happen'
+                      AND (s.grounds IS NULL OR s.grounds = 'operator_refused'
+                           OR (s.grounds = 'clock' AND s.resolver = 'operator'))
                       AND s.node = (SELECT a.node FROM acts a WHERE a.job = k.job AND a.key = k.key ORDER BY a.line LIMIT 1)))
             THEN k.bodies || ' bodies ran' END AS violation
 FROM keys k

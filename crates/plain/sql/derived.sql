@@ -18,7 +18,7 @@ CREATE INDEX permits_node ON permits (job, node, seq);
 -- What was said of a call: the key is the one that its node was last permitted with.
 CREATE TABLE said AS
 SELECT e.job, e.seq, e.at, e.kind, e.payload ->> 'node' AS node, e.payload ->> 'permit' AS permit,
-       e.payload ->> 'outcome' AS outcome, e.payload ->> 'by' AS resolver, e.payload ->> 'result' AS result,
+       e.payload ->> 'outcome' AS outcome, e.payload ->> 'by' AS resolver, e.payload ->> 'grounds' AS grounds, e.payload ->> 'result' AS result,
        e.payload ->> 'result_hash' AS result_hash,
        (SELECT p.key FROM permits p WHERE p.job = e.job AND p.node = e.payload ->> 'node' AND p.seq < e.seq
         ORDER BY p.seq DESC LIMIT 1) AS key

@@ -8,7 +8,8 @@ WITH timers AS (
 ), delays AS (
     SELECT job, seq, kind, at,
            lag(CASE kind WHEN 'job_requeued' THEN at + (payload ->> 'after_us')
-                         WHEN 'job_created' THEN unixepoch(payload ->> 'run_at') * 1000000 END)
+                         WHEN 'job_created' THEN unixepoch(substr(payload ->> 'run_at', 1, 19)) * 1000000
+                                                 + substr(payload ->> 'run_at', 21, 6) END)
                OVER (PARTITION BY job ORDER BY seq) AS due
     FROM events WHERE kind IN ('job_created', 'job_requeued', 'job_claimed')
 )

@@ -425,8 +425,11 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
             }
             Err(CommitError::Unknown(error)) => trouble = Some(error),
         }
-        if aetheris_fault::planted!("blind-retry") {
-            blind_retry(store, unit()).await;
+        if aetheris_fault::planted!("blind-retry")
+            && let Err(CommitError::Refused(aetheris_store::Refusal::Sequence { actual, .. })) =
+                store.commit(unit()).await
+        {
+            drop(store.commit(UnitOfWork { expected_seq: Some(actual), ..unit() }).await);
         }
         match resolve(store, &unit()).await {
             Ok(Some(committed)) => {
@@ -444,16 +447,6 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
         aetheris_fault::unreachable!("a unit was given up without having been sent");
     };
     Err(WriteError::Failed(error))
-}
-
-/// The planted bug: what was answered by an error is appended once more at the stream's end, whether or not
-/// it is there already.
-async fn blind_retry(store: &dyn Store, unit: UnitOfWork) {
-    if let Err(CommitError::Refused(aetheris_store::Refusal::Sequence { actual, .. })) =
-        store.commit(unit.clone()).await
-    {
-        drop(store.commit(UnitOfWork { expected_seq: Some(actual), ..unit }).await);
-    }
 }
 
 /// Asks what became of a unit, for as long as its bound allows.

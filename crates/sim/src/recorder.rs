@@ -54,6 +54,8 @@ struct Book {
     permits: BTreeMap<PermitId, (Instant, Span)>,
     /// When the current permit of each call was stored, by true time.
     granted: BTreeMap<(IdempotencyKey, u32), Instant>,
+    /// Calls that have left, with their permits.
+    left: BTreeSet<(IdempotencyKey, u32)>,
     /// Jobs that were taken back because their leases had expired, and from whom.
     reclaims: Vec<(JobId, InstanceId)>,
     /// The last time that was stored.
@@ -211,8 +213,17 @@ impl Recorder {
         let name = self.trace.name(job);
         let (jumps, stands_still) = (self.rates.jumps, self.rates.stops > 0 || self.rates.nemesis > 0);
         let mut book = self.book();
-        let Book { found, granted, jobs, .. } = &mut *book;
-        let granted = call.permit.and_then(|permit| granted.get(&(call.key, permit.number)));
+        let Book { found, granted, jobs, left, .. } = &mut *book;
+        let under = call.permit.map(|permit| (call.key, permit.number));
+        let granted = under.and_then(|under| granted.get(&under));
+        if let Some(under) = under {
+            // Whatever the other side says: it may say so after it has acted.
+            let (is_stored, is_first) = (granted.is_some(), left.insert(under));
+            found.case("S7", is_stored && is_first, || {
+                let how = if is_stored { "leaves again" } else { "leaves, and its permit is not stored" };
+                format!("{name} {}: a call {how}, under permit {}", call.node, under.1)
+            });
+        }
         // A process that stands still between its last look and its send can be as late as it likes (guarantees).
         if let Some(granted) = granted.filter(|_| !stands_still) {
             // Its clock may be a fifth slower than the truth.

@@ -223,6 +223,30 @@ mod tests {
         assert_eq!(dropped.load(Ordering::Relaxed), 2);
     }
 
+    /// Lines are dropped while others are being written: they count with the next.
+    #[test]
+    fn what_is_dropped_while_a_batch_is_written_is_told_with_the_next() {
+        struct Slow<'a>(&'a AtomicU64);
+        impl Write for Slow<'_> {
+            fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                Ok(line.len())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (dropped, mut batch) = (AtomicU64::new(0), Batch::default());
+        batch.take(b"a line\n");
+        batch.write(&mut Slow(&dropped), &dropped, |lines| format!("{lines} lost\n"));
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        // One while the count is written and one while the line is.
+        batch.take(b"a line\n");
+        batch.write(&mut Slow(&dropped), &dropped, |lines| format!("{lines} lost\n"));
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
+    }
+
     #[test]
     fn a_target_that_stands_still_holds_nobody_up() {
         let target = Bad::default();

@@ -673,6 +673,21 @@ async fn a_message_that_a_server_failed_at_is_said_with_its_key() {
     }
 }
 
+/// It has left, and no answer came in its time.
+#[tokio::test]
+async fn a_message_that_is_not_answered_in_time_is_said_with_its_key() {
+    let silence = || async {
+        // It has arrived: from here on only time is waited for.
+        tokio::time::pause();
+        std::future::pending::<StatusCode>().await
+    };
+    let url = serve(Router::new().route("/api/agents/{agent}/message", axum::routing::post(silence))).await;
+    let ran = run(&url, &["send", "refund", "{}", "--key", "A-1"]).await;
+    assert_eq!(ran.exit(), Exit::Unreachable);
+    let error = ran.error();
+    assert!(error.contains("may have been accepted") && error.contains("--key A-1"), "{error}");
+}
+
 /// What others wrote moves no cursor on stderr either.
 #[test]
 fn nothing_that_is_said_controls_the_terminal() {

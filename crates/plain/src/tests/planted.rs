@@ -5,6 +5,7 @@ use aetheris_check::Invariant::{self, *};
 use aetheris_check::history::Write;
 use aetheris_check::witness::WitnessKind;
 use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
+use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
 use aetheris_core::id::*;
@@ -96,6 +97,30 @@ async fn bodies() {
         s.witness.push(story::seen(WitnessKind::BodyStart, 27));
     })
     .await;
+    // A proof that it had not happened is no person's word: a second body contradicts it.
+    for (by, grounds) in [(Resolver::Reconcile, Grounds::Clock), (Resolver::Reconcile, Grounds::Refuses)] {
+        in_story(C1, |s| {
+            let node = || StepPath::from("pay");
+            let doubted = StepInDoubt { node: node(), permit: 1, policy: 0, reason: "lost".to_owned() };
+            let answer = InDoubtResolved {
+                by,
+                grounds: Some(grounds),
+                node: node(),
+                note: None,
+                outcome: DoubtOutcome::DidNotHappen,
+                permit: 1,
+                result: None,
+                settle_us: None,
+                then: None,
+            };
+            let place = s.place(EventKind::ToolInvocationFinished);
+            for event in [story::permit(2).into(), answer.into(), doubted.into()] {
+                s.events.insert(place, Told { at: 22, epoch: 1, event });
+            }
+            s.witness.push(story::seen(WitnessKind::BodyStart, 27));
+        })
+        .await;
+    }
     in_story(C2, |s| s.witness[0].at = Timestamp::from_micros(19)).await;
     in_story(C2, |s| s.witness[0].fence = Fence { generation: 1, epoch: 2 }).await;
     in_story(C2, |s| s.witness[0].job = JobId::from_u128(99)).await;
@@ -351,6 +376,11 @@ async fn signals_and_waits() {
 #[tokio::test]
 async fn timers_and_leases() {
     in_story(E6, |s| s.first(EventKind::TimerFired).at = 189).await;
+    in_story(E6, |s| {
+        let run_at = Some(Timestamp::from_micros(s.first(EventKind::JobClaimed).at + 1));
+        s.first(EventKind::JobCreated).event = JobCreated { run_at, ..story::created() }.into();
+    })
+    .await;
     in_story(E6, |s| {
         let place = s.place(EventKind::TimerFired);
         let twice = s.events[place].clone();

@@ -60,6 +60,7 @@ const SEARCHED: &[(&str, &str)] = &[
     ("open-calls-forgotten", "open-calls-forgotten"),
     ("permit-without-lease", "permission-without-lease"),
     ("reclaim-ignores-lease", "reclaim-ignores-lease"),
+    ("resent-after-refusal", "resent-after-refusal"),
     ("renewal-by-worker", "renewal-of-any-fence"),
     ("sequence-not-checked", "sequence-not-checked"),
     ("success-forgotten", "success-forgotten"),
@@ -244,6 +245,7 @@ pub const BUGS: &[Bug] = &[
         "whoever follows a job stops where its stream broke",
         "a_stream_that_broke_before_the_end",
     ),
+    survivor("resent-after-refusal", "a call that was refused leaves again under its permission"),
     tested(
         "recall-keeps-release",
         "a unit that is recalled still releases the job",

@@ -140,7 +140,7 @@ async fn call_permitted(
         EffectClass::Pure | EffectClass::Idempotent => call_cancellable(rt, lease, call, limit).await,
         EffectClass::AtMostOnce => tokio::select! {
             biased;
-            outcome = rt.tools.call(call) => Some(outcome),
+            outcome = send(rt, call) => Some(outcome),
             () = lease.abandon.cancelled() => None,
             () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
         },
@@ -148,6 +148,15 @@ async fn call_permitted(
     drop(flight);
     aetheris_fault::crash_point!("run.tool.after_call");
     outcome
+}
+
+/// The one call of a permission: what comes of it, a refusal too, is written before another.
+async fn send(rt: &Runtime, call: ToolCall) -> ToolOutcome {
+    let again = aetheris_fault::planted!("resent-after-refusal").then(|| call.clone());
+    match (rt.tools.call(call).await, again) {
+        (ToolOutcome::RefusedRetryable { .. }, Some(again)) => rt.tools.call(again).await,
+        (outcome, _) => outcome,
+    }
 }
 
 async fn ask_about(rt: &Runtime, lease: &Lease, call: ToolCall) -> Option<ToolOutcome> {
