@@ -31,9 +31,11 @@ cargo xtask api-clients  the OpenAPI document, validated by others; a Python and
 cargo xtask chaos   --minutes M --store sqlite [--seed N]: real processes under faults, judged by two checkers;
                     exit 6 if something is wrong; the page is also in target/chaos
 cargo xtask deny    licences, bans, duplicates and sources of every dependency; with cargo-deny too where it is installed
-cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code
-cargo xtask mutants sample [--seed N | --whole | --file PREFIX] [CRATE...]  the same for the large crates and all their tests: a
-                    part of each, every part, or what is in some files
+cargo xtask mutants [--in-diff COMMIT] [arguments of cargo-mutants]: whether unit tests notice changes of the code; with
+                    --in-diff alone, also what has changed in the large crates
+cargo xtask mutants sample [--seed N | --whole | --file PREFIX] [--min PERCENT] [CRATE...]  the same for the large crates and all
+                    their tests: a part of each, every part, or what is in some files; some minutes for a crate, then one to three
+                    seconds a mutant; --help for more
 cargo xtask release-check [--release]  crash points, planted bugs and their variables are not in the shipped program
 
 sim, soak, model, chaos and release-check build what they run. With --built they take what the build of every test has left.
@@ -58,7 +60,15 @@ fn main() -> ExitCode {
         Some("fuzz") => fuzz::run(&root, &arguments()),
         Some("api-clients") => api_clients::run(&root),
         Some("api-fuzz") => api_fuzz::run(&root, &arguments()),
-        Some(_) | None => {
+        Some("help" | "--help" | "-h") => {
+            say(HELP);
+            true
+        }
+        Some(other) => {
+            say(&format!("{HELP}\n`{other}` is none of them"));
+            false
+        }
+        None => {
             say(HELP);
             false
         }

@@ -69,18 +69,64 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> bool {
         args.extend(DEFAULT.map(str::to_owned));
     }
     let output = root.join("target/mutants");
+    // What an earlier run has left is no result of this one.
+    let results = output.join("mutants.out");
+    if results.exists() && fs::remove_dir_all(&results).is_err() {
+        say("mutants: the results of an earlier run cannot be removed");
+        return false;
+    }
     let done = step(&format!("cargo mutants {}", args.join(" ")), || {
         let mut command = command(root, &tool, &output);
         let names = args.iter().zip(args.iter().skip(1)).filter(|(flag, _)| *flag == "--package" || *flag == "-p");
         names.for_each(|(_, package)| unoptimised(&mut command, package));
         ended_well(command.args(&args))
     });
-    done && judge(&output.join("mutants.out"), arguments.iter().any(|argument| argument == "--in-diff"))
+    let since = arguments.iter().position(|argument| argument == "--in-diff").and_then(|at| arguments.get(at + 1));
+    let rest = match since {
+        Some(revision) if arguments.len() == 2 => beside(root, revision),
+        Some(_) | None => true,
+    };
+    done && judge(&results, since.is_some()) && rest
+}
+
+/// The files of the large crates that have changed since a commit: all of their mutants.
+fn beside(root: &Path, revision: &str) -> bool {
+    let diff = Command::new("git").args(["diff", "--name-only", revision, "--", "crates"]).current_dir(root).output();
+    let Ok(diff) = diff else { return false };
+    let names = String::from_utf8_lossy(&diff.stdout).into_owned();
+    let files: Vec<&str> = names.lines().filter(|name| is_of_a_large_crate(name)).collect();
+    let arguments: Vec<String> = files.iter().flat_map(|file| ["--file".to_owned(), (*file).to_owned()]).collect();
+    files.is_empty() || sample(root, &arguments)
+}
+
+/// Whether it is production code that is not mutated whole here, nor of a crate that only proves.
+fn is_of_a_large_crate(name: &str) -> bool {
+    const PROVES: [&str; 11] = [
+        "check",
+        "disk",
+        "fault",
+        "fuzzing",
+        "model",
+        "mutants",
+        "plain",
+        "proof",
+        "sim",
+        "store-conformance",
+        "testing",
+    ];
+    let Some((krate, file)) = name.strip_prefix("crates/").and_then(|path| path.split_once("/src/")) else {
+        return false;
+    };
+    let tests =
+        file == "tests.rs" || file.starts_with("tests/") || file.contains("/tests/") || file.ends_with("/tests.rs");
+    name.ends_with(".rs") && krate != "core" && !PROVES.contains(&krate) && !NONE_MISSED.contains(&name) && !tests
 }
 
 /// The large crates: a part of their mutants, or all, with all their tests.
 fn sample(root: &Path, arguments: &[String]) -> bool {
-    let Some(tool) = prepared(root) else { return false };
+    let asks = arguments.iter().any(|argument| argument == "--help" || argument == "-h");
+    let tool = if asks { Some(PathBuf::new()) } else { prepared(root) };
+    let Some(tool) = tool else { return false };
     let arguments: Vec<String> = ["--tool".to_owned(), tool.to_string_lossy().into_owned()]
         .into_iter()
         .chain(arguments.iter().cloned())
@@ -208,6 +254,22 @@ mod tests {
     fn nothing_mutated_is_good_only_where_a_change_has_nothing() {
         assert!(!good(0, &[], false));
         assert!(good(0, &[], true));
+    }
+
+    #[test]
+    fn what_has_changed_in_a_large_crate_is_mutated_too() {
+        for (name, wanted) in [
+            ("crates/runtime/src/run/step.rs", true),
+            ("crates/store/src/claim.rs", true),
+            ("crates/store/src/rules.rs", false),
+            ("crates/core/src/job.rs", false),
+            ("crates/sim/src/oracle.rs", false),
+            ("crates/worker/tests/it/life.rs", false),
+            ("crates/cli/src/tests/fields.rs", false),
+            ("crates/store-sqlite/src/claim.sql", false),
+        ] {
+            assert_eq!(is_of_a_large_crate(name), wanted, "{name}");
+        }
     }
 
     #[test]

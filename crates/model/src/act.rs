@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use aetheris_core::ledger::LedgerStatus;
-
 use crate::bugs::Mutation;
 use crate::claims;
 use crate::fact::{Answered, Known, Outcome, Permit};
@@ -14,8 +12,8 @@ use crate::state::{Entry, Fold, Inbox, Phase, Right, Run, Then, Unit, View};
 use crate::store::{self, Refused};
 use crate::system::{Action, Fate, Search, System, doomed};
 
-/// An actor had nothing to do.
-type Acted = Option<()>;
+/// `None`: an actor had nothing to do.
+pub(crate) type Acted = Option<()>;
 
 impl Search {
     /// Does one step; `None` where it changes nothing.
@@ -104,7 +102,7 @@ impl Search {
         Some(())
     }
 
-    fn set(&self, system: &mut System, worker: usize, phase: Phase) -> Acted {
+    pub(crate) fn set(&self, system: &mut System, worker: usize, phase: Phase) -> Acted {
         system.workers.get_mut(worker)?.as_mut()?.phase = phase;
         Some(())
     }
@@ -353,66 +351,6 @@ impl Search {
         let run = system.workers[worker].as_mut()?;
         run.known = Some(Known { outcome: unused, permit });
         run.phase = Phase::Ready;
-        Some(())
-    }
-
-    fn leave(&self, system: &mut System, number: u8, permit: Permit) {
-        let job = &system.jobs[usize::from(number)];
-        let at = usize::from(permit.node);
-        let held = job.held && job.live && job.view.fold.epoch() == permit.by;
-        let permitted = job.view.ledger[at].is_some_and(|r| r.permit == permit && r.status == LedgerStatus::Started);
-        let open = job.view.effects[at] == 0;
-        let first = job.left[at] & permit.bit() == 0;
-        judge(self, system, Law::CallOncePerPermit, first);
-        judge(self, system, Law::CallsOnlySafe, held);
-        judge(self, system, Law::PermitBeforeCall, permitted);
-        judge(self, system, Law::NoCallAfterOutcome, open);
-        let job = system.job(number);
-        job.air[at] |= permit.bit();
-        job.left[at] |= permit.bit();
-        let left: u32 = job.left.iter().map(|permits| permits.count_ones()).sum();
-        if let Some(most) = self.config.budget {
-            judge(self, system, Law::BudgetHolds, left <= most);
-        }
-    }
-
-    fn arrive(&self, system: &mut System, permit: Permit, number: u8) -> Acted {
-        let at = usize::from(permit.node);
-        let awaited = |run: &Run| match run.phase {
-            Phase::Calling(called) => run.job == number && called.node == permit.node && called.number == permit.number,
-            Phase::Ready | Phase::Permitted(_) | Phase::Asking(_) | Phase::Settling { .. } | Phase::Depositing => false,
-        };
-        if !system.runs().any(awaited) {
-            self.tally.see(Sight::LateBody);
-        }
-        let first = system.jobs[usize::from(number)].bodies[at] & permit.bit() == 0;
-        judge(self, system, Law::BodyOncePerPermit, first);
-        let job = system.job(number);
-        job.air[at] &= !permit.bit();
-        job.bodies[at] |= permit.bit();
-        Some(())
-    }
-
-    fn returned(&self, system: &mut System, worker: usize, outcome: Outcome) -> Acted {
-        let run = system.workers.get_mut(worker)?.as_mut()?;
-        let Phase::Calling(permit) = run.phase else {
-            return None;
-        };
-        run.known = Some(Known { outcome, permit });
-        run.phase = Phase::Ready;
-        let number = run.job;
-        let job = &system.jobs[usize::from(number)];
-        let at = usize::from(permit.node);
-        if outcome == Outcome::Unknown && (job.air[at] | job.bodies[at]) & permit.bit() != 0 {
-            system.lost -= 1;
-        }
-        if outcome == Outcome::Refused {
-            system.job(number).air[usize::from(permit.node)] &= !permit.bit();
-            if self.config.has(Mutation::ResentAfterRefusal) {
-                self.leave(system, number, permit);
-                return self.set(system, worker, Phase::Calling(permit));
-            }
-        }
         Some(())
     }
 

@@ -20,7 +20,7 @@
 //!
 //! Reading order: [`state`] what there is, [`fact`] events in short form, [`store`] the one door, [`run`] what
 //! a worker writes next (`short` its facts), [`outside`] the writers without a fence, [`mod@signal`] signals and what a wait finds,
-//! [`system`] the whole (`moves` who may act, `act` what comes of it), [`laws`] what must hold, [`bugs`] planted
+//! [`system`] the whole (`moves` who may act, `act` what comes of it, `calls` what comes of a call), [`laws`] what must hold, [`bugs`] planted
 //! mistakes that the search has to find.
 
 /// Names with their texts, and the list of them.
@@ -45,6 +45,7 @@ macro_rules! listed {
 
 mod act;
 pub mod bugs;
+mod calls;
 pub mod claims;
 pub mod config;
 pub mod fact;

@@ -42,16 +42,16 @@ pub struct Arguments {
     /// Every part, in one go.
     #[arg(long)]
     whole: bool,
-    /// Only files whose path begins so; repeated. All of their mutants are run.
+    /// Only files whose path begins so, from the root, as crates/runtime/src/run/; repeated. All of their mutants are run.
     #[arg(long)]
     file: Vec<String>,
     /// Percent that must be noticed.
     #[arg(long, default_value_t = NOTICED_MIN)]
     min: usize,
-    /// cargo-mutants.
+    /// cargo-mutants; `cargo xtask mutants sample` says it.
     #[arg(long)]
     tool: PathBuf,
-    /// Without one, all that are sampled.
+    /// runtime, worker, scheduler, store, store-sqlite, server, adapters, api, cli, agentfile, expr, schema; without one, all.
     crates: Vec<String>,
 }
 
@@ -73,20 +73,32 @@ impl Arguments {
 /// A tool cannot be run, or what is woven does not compile.
 pub fn run(asked: &Arguments) -> anyhow::Result<bool> {
     let root = std::env::current_dir()?;
-    let mut good = true;
+    let (mut good, mut any) = (true, false);
     for sampled in crates::wanted(&asked.crates)? {
-        good &= of_crate(&root, asked, sampled).with_context(|| format!("mutants of {}", sampled.name))?;
+        let of = of_crate(&root, asked, sampled).with_context(|| format!("mutants of {}", sampled.name))?;
+        any |= of.is_some();
+        good &= of.unwrap_or(true);
     }
-    Ok(good)
+    if !any {
+        say("there is nothing to change there; a path counts from the root, as crates/runtime/src/run/");
+    }
+    Ok(good && any)
 }
 
-/// One crate; whether enough was noticed.
-fn of_crate(root: &Path, asked: &Arguments, of: Sampled) -> anyhow::Result<bool> {
+/// One crate; whether enough was noticed. `None` where it has nothing of what is asked for.
+fn of_crate(root: &Path, asked: &Arguments, of: Sampled) -> anyhow::Result<Option<bool>> {
     let name = of.name;
     let all = listed::of_package(root, &asked.tool, &format!("aetheris-{name}"))?;
     let numbered = (1..).zip(&all).filter(|(id, mutant)| asked.chosen(*id, mutant, all.len()));
     let mutants: Vec<(Id, &Mutant)> = numbered.collect();
-    say(&format!("{name}: {} of {} mutants", mutants.len(), all.len()));
+    if mutants.is_empty() {
+        return Ok(None);
+    }
+    say(&format!(
+        "{name}: {} of {} mutants; two to five minutes to build, then one to three seconds each, twenty where tests of files reach it",
+        mutants.len(),
+        all.len()
+    ));
     let tree = Tree::copied(root)?;
     let mut kept = Kept::of(&tree, name)?;
     let to_do: Vec<(Id, &Mutant)> = mutants.iter().filter(|(_, mutant)| !kept.has(mutant)).copied().collect();
@@ -101,7 +113,7 @@ fn of_crate(root: &Path, asked: &Arguments, of: Sampled) -> anyhow::Result<bool>
             kept.add(mutant, verdict)?;
         }
     }
-    Ok(kept.told(name, &mutants, asked.min))
+    Ok(Some(kept.told(name, &mutants, asked.min)))
 }
 
 #[expect(clippy::print_stdout, reason = "a command line tool")]

@@ -182,6 +182,11 @@ impl<'c> Prepared<'c> {
         rows.next()?.map(map).transpose()
     }
 
+    /// A number that changes with the writes of every connection but this one. `None` where it cannot be asked for.
+    pub(crate) fn data_version(&mut self) -> Option<i64> {
+        self.first(Query::DataVersion, [], |row| row.get(0)).ok().flatten()
+    }
+
     /// All rows, mapped.
     pub(crate) fn all<T, E: From<rusqlite::Error>>(
         &mut self,

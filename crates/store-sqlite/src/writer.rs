@@ -106,11 +106,6 @@ pub(crate) fn run(conn: &Connection, parts: Parts) {
     writer.leave();
 }
 
-/// A number that changes with the writes of every connection but this one. `None` where it cannot be asked for.
-fn data_version(sql: &mut Prepared<'_>) -> Option<i64> {
-    sql.first(Query::DataVersion, [], |row| row.get(0)).ok().flatten()
-}
-
 struct Writer<'c> {
     /// There may be something to claim: asked for in vain it is cleared, a write or time sets it again.
     claimable: bool,
@@ -132,10 +127,9 @@ impl<'c> Writer<'c> {
     fn new(conn: &'c Connection, parts: Parts) -> Self {
         let mut sql = Prepared::new(conn);
         // The first claim looks whatever it is; from then on only what others write is theirs.
-        let data_version = data_version(&mut sql).unwrap_or(0);
         Self {
             claimable: true,
-            data_version,
+            data_version: sql.data_version().unwrap_or(0),
             mark: None,
             next_due: None,
             others_at: None,
@@ -248,7 +242,7 @@ impl<'c> Writer<'c> {
             return;
         }
         self.others_at = Some(now);
-        if let Some(version) = data_version(&mut self.sql)
+        if let Some(version) = self.sql.data_version()
             && version != self.data_version
         {
             self.data_version = version;

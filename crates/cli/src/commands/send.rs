@@ -2,11 +2,12 @@
 
 use aetheris_api::{Command, ErrorCode, MessageAnswer, MessageRequest};
 use aetheris_core::id::{JobId, SessionId};
+use aetheris_core::job::JobStatus;
 use aetheris_store::system::System;
 
 use super::{Context, follow, jobs};
 use crate::args;
-use crate::client::Client;
+use crate::client::{Answer, Client};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::payload::{self, Form};
@@ -51,10 +52,26 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     if for_later {
         tell_too_late(&client, answer.body.job_id, context).await;
     }
-    let before = if answer.is_unchanged() { "sent before with this key; " } else { "" };
     let watch = Command::Watch(answer.body.job_id).line(&context.program());
-    context.out.note(&format!("{before}follow it with: {watch}"));
+    context.out.note(&format!("{}follow it with: {watch}", before(&answer)));
     Ok(Exit::Done)
+}
+
+/// What is said of a message that was sent before: the key stands for its job, and one that did not succeed runs no second time.
+fn before(answer: &Answer<MessageAnswer>) -> String {
+    if !answer.is_unchanged() {
+        return String::new();
+    }
+    let known = "sent before with this key";
+    let again = "to run it again give another --key; ";
+    match answer.body.status {
+        JobStatus::Failed => format!("{known}, and its job has failed; {again}"),
+        JobStatus::Cancelled => format!("{known}, and its job was cancelled; {again}"),
+        JobStatus::Completed => format!("{known}, and its job has completed; "),
+        JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
+            format!("{known}; ")
+        }
+    }
 }
 
 /// Says of a message for later that its job's deadline comes first: it can only fail.

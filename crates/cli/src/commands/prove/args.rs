@@ -19,7 +19,7 @@ pub struct ProveArgs {
     /// Another worker.lease_ttl than the configured one, which the report says
     #[arg(long, value_name = "DURATION", value_parser = lease)]
     pub lease_ttl: Option<Span>,
-    /// Only the experiments whose name contains this; may be repeated
+    /// Only the experiments whose name contains this; may be repeated. A name that none contains is answered with all of them
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
     /// Write the report to a file, as markdown
