@@ -191,17 +191,18 @@ impl<'a> Visit<'a> for Finder<'a> {
     }
 
     fn visit_expr_binary(&mut self, expr: &'a ExprBinary) {
+        let was_planted = self.is_planted;
+        // `a && planted!(…)` never holds, whatever `a` is. `a || planted!(…)` is `a`, and `a && !planted!(…)` too.
+        let bug = self.asks_for_a_bug(&expr.left) || self.asks_for_a_bug(&expr.right);
+        self.is_planted |= bug && matches!(expr.op, BinOp::And(_));
         if !binds(&expr.left) && !binds(&expr.right) {
             let (left, right) = (self.of(&expr.left), self.of(&expr.right));
-            let was_planted = self.is_planted;
-            // With a bug on one side it never holds, whatever is on the other.
-            self.is_planted |= self.asks_for_a_bug(&expr.left) || self.asks_for_a_bug(&expr.right);
             let mutants = self.take(Genre::BinaryOperator, expr.op.span());
-            self.is_planted = was_planted;
             let mutants = mutants.into_iter().map(|(id, op)| (id, format!("{left} {op} {right}"))).collect();
             self.switched(expr.span().byte_range(), mutants);
         }
         visit::visit_expr_binary(self, expr);
+        self.is_planted = was_planted;
     }
 
     fn visit_expr_unary(&mut self, expr: &'a ExprUnary) {
@@ -418,6 +419,19 @@ mod tests {
             };
             let woven = weave(source, &[(7, &mutant)]).map(|woven| (woven.text, woven.planted));
             assert_eq!(woven.ok(), Some((source.to_owned(), vec![7])), "{source}");
+        }
+    }
+
+    /// Beside a bug stands a rule that is the program's.
+    #[test]
+    fn what_is_joined_with_the_absence_of_a_bug_is_changed() {
+        for (source, at, other) in [
+            ("fn f() -> bool { a && !planted!(\"x\") }", "&&", "||"),
+            ("fn f() -> bool { a || planted!(\"x\") }", "||", "&&"),
+            ("fn f() { if !planted!(\"x\") { g(1 > 2) } }", "> 2", "<"),
+        ] {
+            let text = woven(source, Genre::BinaryOperator, at, other).unwrap_or_default();
+            assert!(text.contains("__mutant(7)"), "{source}: {text}");
         }
     }
 

@@ -17,7 +17,6 @@ use axum::http::{Method, Uri};
 use axum::routing::{MethodFilter, any, get, on, post};
 use utoipa::openapi::HttpMethod;
 use utoipa::{OpenApi, Path};
-use utoipa_axum::{PathItemExt, paste};
 
 use crate::error::Failure;
 use crate::host;
@@ -34,13 +33,13 @@ const NOT_YET: [(&str, &str); 4] = [
 /// Makes of one list of calls the router of the server and the document that describes it. The document is made by its
 /// test alone: a server gives the file that was checked in, and carries no code that would make it.
 macro_rules! calls {
-    ($($room:ident: $($call:ident),+;)+) => {
+    ($($room:ident: $($call:ident = $path:ident),+;)+) => {
         fn calls() -> Router<Shared> {
             let router = Router::new();
-            paste! {$($(
-                let filter = methods(&<$room::[<__path_ $call>] as Path>::methods());
-                let router = router.route(&<$room::[<__path_ $call>] as Path>::path(), on(filter, $room::$call));
-            )+)+}
+            $($(
+                let filter = methods(&<$room::$path as Path>::methods());
+                let router = router.route(&<$room::$path as Path>::path(), on(filter, $room::$call));
+            )+)+
             router
         }
 
@@ -70,16 +69,17 @@ macro_rules! calls {
     };
 }
 
+// What `#[utoipa::path]` knows of a call is called so.
 calls! {
-    agents: list, get, put, delete;
-    messages: send;
-    jobs: list, get;
-    events: page, stream;
-    evidence: replay, verify, trace;
-    steps: list, why;
-    acts: signal, cancel, pause, resume, resolve;
-    waits: list, in_doubt;
-    system: live, ready, openapi, agent_schema;
+    agents: list = __path_list, get = __path_get, put = __path_put, delete = __path_delete;
+    messages: send = __path_send;
+    jobs: list = __path_list, get = __path_get;
+    events: page = __path_page, stream = __path_stream;
+    evidence: replay = __path_replay, verify = __path_verify, trace = __path_trace;
+    steps: list = __path_list, why = __path_why;
+    acts: signal = __path_signal, cancel = __path_cancel, pause = __path_pause, resume = __path_resume, resolve = __path_resolve;
+    waits: list = __path_list, in_doubt = __path_in_doubt;
+    system: live = __path_live, ready = __path_ready, openapi = __path_openapi, agent_schema = __path_agent_schema;
 }
 
 /// The server's calls.
@@ -108,7 +108,16 @@ pub fn openapi() -> String {
 }
 
 fn methods(of: &[HttpMethod]) -> MethodFilter {
-    let mut filters = of.iter().map(HttpMethod::to_method_filter);
+    let mut filters = of.iter().map(|method| match method {
+        HttpMethod::Get => MethodFilter::GET,
+        HttpMethod::Put => MethodFilter::PUT,
+        HttpMethod::Post => MethodFilter::POST,
+        HttpMethod::Head => MethodFilter::HEAD,
+        HttpMethod::Patch => MethodFilter::PATCH,
+        HttpMethod::Trace => MethodFilter::TRACE,
+        HttpMethod::Delete => MethodFilter::DELETE,
+        HttpMethod::Options => MethodFilter::OPTIONS,
+    });
     let first = filters.next().unwrap_or(MethodFilter::GET);
     filters.fold(first, MethodFilter::or)
 }
