@@ -12,6 +12,7 @@ mod outcomes;
 mod overlap;
 mod patience;
 mod pauses;
+mod refused;
 mod steps;
 mod sweeps;
 mod told;

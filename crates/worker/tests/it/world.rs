@@ -129,6 +129,21 @@ impl World {
 
     /// As [`World::start_behind`], with sweeps that look so often by themselves.
     pub(crate) fn start_looking(&self, name: &str, faults: impl Decide + 'static, sweep: SweepOptions) -> Process {
+        self.start_process(name, Arc::clone(&self.rt.store), Box::new(faults), sweep)
+    }
+
+    /// As [`World::start`], over a store that stands between it and that of the world.
+    pub(crate) fn start_over(&self, name: &str, store: Arc<dyn Store>) -> Process {
+        self.start_process(name, store, Box::new(FaultPlan::none()), SweepOptions::default())
+    }
+
+    fn start_process(
+        &self,
+        name: &str,
+        inner: Arc<dyn Store>,
+        faults: Box<dyn Decide>,
+        sweep: SweepOptions,
+    ) -> Process {
         let stop = StopSignals::default();
         let options = WorkerOptions {
             heartbeat: Span::from_secs(10),
@@ -139,7 +154,7 @@ impl World {
         };
         let instance = InstanceId::from_u128(self.rt.system.ids.secret());
         // Another process: its bus is its own.
-        let store = Arc::new(FaultyStore::decided_by(Arc::clone(&self.rt.store), Box::new(faults)).apart());
+        let store = Arc::new(FaultyStore::decided_by(inner, faults).apart());
         let shared: Arc<dyn Store> = Arc::clone(&store) as _;
         let in_flight = InFlight::default();
         let rt = Runtime { in_flight: in_flight.clone(), store: shared, ..self.rt.clone() };
