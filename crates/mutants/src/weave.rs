@@ -285,15 +285,17 @@ fn written(source: &str, mut sites: Vec<Site>) -> (String, Vec<Region>) {
         text.push_str(source.get(copied..to).unwrap_or_default());
         copied = to.max(copied);
     };
-    for site in sites {
-        while open.last().is_some_and(|(end, ..)| *end <= site.range.start) {
-            let Some((end, behind, region)) = open.pop() else { break };
+    // What begins nowhere closes all that is open.
+    for site in sites.into_iter().map(Some).chain([None]) {
+        let start = site.as_ref().map_or(usize::MAX, |site| site.range.start);
+        while let Some((end, behind, region)) = open.pop_if(|(end, ..)| *end <= start) {
             copy(&mut text, end);
             text.push_str(behind);
             if let Some(region) = regions.get_mut(region) {
                 region.whole.end = text.len();
             }
         }
+        let Some(site) = site else { break };
         copy(&mut text, site.range.start);
         let start = text.len();
         let mut mutants = Vec::new();
@@ -305,13 +307,6 @@ fn written(source: &str, mut sites: Vec<Site>) -> (String, Vec<Region>) {
         text.push_str(site.around.0);
         open.push((site.range.end, site.around.1, regions.len()));
         regions.push(Region { whole: start..text.len(), mutants });
-    }
-    while let Some((end, behind, region)) = open.pop() {
-        copy(&mut text, end);
-        text.push_str(behind);
-        if let Some(region) = regions.get_mut(region) {
-            region.whole.end = text.len();
-        }
     }
     copy(&mut text, source.len());
     (text, regions)
