@@ -50,10 +50,10 @@ invariants! {
     B5 = "terminal is terminal";
     /// Cases are jobs; rows that no job's history tells of are counted only where something is amiss.
     B7 = "row and timers equal the fold";
-    /// Cases are keys that a tool has seen.
-    C1 = "a body runs at most once per permission";
-    /// Cases are bodies.
-    C2 = "no body without a durable permission before it";
+    /// Cases are keys that a tool has been called with.
+    C1 = "a call comes and a body runs at most once per permission";
+    /// Cases are calls that came, whether or not a body ran.
+    C2 = "no call without a durable permission before it";
     /// Cases are steps whose body ran.
     C4 = "every body of a call has the same key";
     /// Cases are ledger rows.

@@ -366,6 +366,7 @@ mod tests {
             job,
             key: IdempotencyKey::from_u128(1),
             node: "n".into(),
+            permit: None,
             result_hash: None,
             tool: "t".to_owned(),
         };

@@ -8,6 +8,7 @@ use aetheris_core::event::{DoubtOutcome, Event, InDoubtResolved, Recorded, Resol
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::Timestamp;
@@ -23,35 +24,38 @@ struct Permit {
     class: EffectClass,
     fence: Fence,
     key: IdempotencyKey,
+    number: PermitNumber,
 }
 
 pub(crate) fn check(facts: &Dossier, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
     let permits = permits(events);
-    let mut bodies: BTreeMap<IdempotencyKey, Vec<&WitnessLine>> = BTreeMap::new();
-    for line in witness.iter().filter(|line| line.is_act()) {
-        bodies.entry(line.key).or_default().push(line);
+    let mut arrivals: BTreeMap<IdempotencyKey, Vec<&WitnessLine>> = BTreeMap::new();
+    for line in witness.iter().filter(|line| line.is_arrival()) {
+        arrivals.entry(line.key).or_default().push(line);
     }
-    for (key, bodies) in &bodies {
+    for (key, arrivals) in &arrivals {
         let permits: Vec<&Permit> = permits.iter().filter(|permit| permit.key == *key).collect();
-        once_per_permit(facts, events, (*key, bodies, &permits), tally);
-        permitted(facts, (bodies, &permits), tally);
-        silent_after_outcome(facts, events, (*key, bodies, &permits), tally);
+        let bodies: Vec<&WitnessLine> = arrivals.iter().copied().filter(|line| line.is_act()).collect();
+        once_per_permit(facts, events, (*key, arrivals, &bodies, &permits), tally);
+        permitted(facts, (arrivals, &permits), tally);
+        silent_after_outcome(facts, events, (*key, &bodies, &permits), tally);
     }
     same_key(facts, witness, tally);
     answered(facts, events, witness, tally);
 }
 
-/// A body that names a job which is not there was not permitted by anything that is.
+/// A call that names a job which is not there was not permitted by anything that is.
 pub(crate) fn known_jobs(seen: &BTreeSet<JobId>, witness: &[WitnessLine], tally: &mut Tally) {
-    for line in witness.iter().filter(|line| line.is_act() && !seen.contains(&line.job)) {
-        tally.case(C2, false, || format!("a body of `{}` ran for {}, which is not there", line.tool, line.job));
+    for line in witness.iter().filter(|line| line.is_arrival() && !seen.contains(&line.job)) {
+        tally.case(C2, false, || format!("a call of `{}` came for {}, which is not there", line.tool, line.job));
     }
 }
 
 fn permits(events: &[Recorded]) -> Vec<Permit> {
     let permit = |recorded: &Recorded| match &recorded.event {
         Event::ToolInvocationStarted(started) => {
-            Some(Permit { at: recorded.at, class: started.effect, fence: recorded.fence, key: started.key })
+            let number = PermitNumber { generation: recorded.fence.generation, number: started.permit };
+            Some(Permit { at: recorded.at, class: started.effect, fence: recorded.fence, key: started.key, number })
         }
         _ => None,
     };
@@ -69,9 +73,12 @@ fn answers<'e>(events: &'e [Recorded], node: &StepPath) -> impl Iterator<Item = 
 fn once_per_permit(
     facts: &Dossier,
     events: &[Recorded],
-    (key, bodies, permits): (IdempotencyKey, &[&WitnessLine], &[&Permit]),
+    (key, arrivals, bodies, permits): (IdempotencyKey, &[&WitnessLine], &[&WitnessLine], &[&Permit]),
     tally: &mut Tally,
 ) {
+    // Turned away or not: what the tool refused before it acted might have acted.
+    let mut named = BTreeSet::new();
+    let resent = arrivals.iter().filter_map(|line| line.permit).find(|permit| !named.insert(*permit));
     let under = |fence: Fence| permits.iter().filter(|permit| permit.fence == fence).count();
     let fences: BTreeSet<Fence> = bodies.iter().map(|body| body.fence).collect();
     let over = fences
@@ -88,19 +95,28 @@ fn once_per_permit(
     };
     let disproved = bodies.first().map_or(0, |body| answers(events, &body.node).filter(person).count());
     let too_often = once && bodies.len() > 1 + disproved;
-    tally.case(C1, over.is_none() && !too_often, || {
-        let node = bodies.first().map(|body| body.node.to_string()).unwrap_or_default();
-        let count = bodies.len();
-        format!("{} node `{node}`: {count} bodies ran for {key}, with {} permissions", facts.row.id, permits.len())
+    tally.case(C1, resent.is_none() && over.is_none() && !too_often, || {
+        let (job, node) = (facts.row.id, arrivals.first().map(|call| call.node.to_string()).unwrap_or_default());
+        match resent {
+            Some(permit) => format!("{job} node `{node}`: the call {key} came twice under permit {permit}"),
+            None => format!(
+                "{job} node `{node}`: {} bodies ran for {key}, with {} permissions",
+                bodies.len(),
+                permits.len()
+            ),
+        }
     });
 }
 
-fn permitted(facts: &Dossier, (bodies, permits): (&[&WitnessLine], &[&Permit]), tally: &mut Tally) {
-    for body in bodies {
-        let permit = permits.iter().any(|permit| permit.fence == body.fence && permit.at <= body.at);
+fn permitted(facts: &Dossier, (arrivals, permits): (&[&WitnessLine], &[&Permit]), tally: &mut Tally) {
+    for call in arrivals {
+        let permit = permits.iter().any(|permit| {
+            let named = call.permit.is_none_or(|named| named == permit.number);
+            named && permit.fence == call.fence && permit.at <= call.at
+        });
         tally.case(C2, permit, || {
-            let (job, node, fence, at) = (facts.row.id, &body.node, body.fence, body.at);
-            format!("{job} node `{node}`: a body began at {at} under fence {fence} without a permission before it")
+            let (job, node, fence, at) = (facts.row.id, &call.node, call.fence, call.at);
+            format!("{job} node `{node}`: a call came at {at} under fence {fence} without a permission before it")
         });
     }
 }

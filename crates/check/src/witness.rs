@@ -3,6 +3,7 @@
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::path::StepPath;
 use aetheris_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,8 @@ pub enum WitnessKind {
     BodyEnd,
     /// The tool refused before it acted.
     Refused,
+    /// The tool broke the connection before it acted.
+    Dropped,
 }
 
 /// One line of a witness log.
@@ -42,6 +45,9 @@ pub struct WitnessLine {
     pub key: IdempotencyKey,
     /// The node that the caller named.
     pub node: StepPath,
+    /// The permit that the caller named; a call that needs none has none.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "permit_as_text")]
+    pub permit: Option<PermitNumber>,
     /// Hash of the canonical answer, where the body is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_hash: Option<Hash>,
@@ -54,6 +60,16 @@ impl WitnessLine {
     #[must_use]
     pub fn is_act(&self) -> bool {
         self.acts && self.kind == WitnessKind::BodyStart
+    }
+
+    /// Whether a call came that needs a permission: it acted, or it named its permit and was turned away.
+    #[must_use]
+    pub fn is_arrival(&self) -> bool {
+        match self.kind {
+            WitnessKind::BodyStart => self.acts || self.permit.is_some(),
+            WitnessKind::Refused | WitnessKind::Dropped => self.permit.is_some(),
+            WitnessKind::BodyEnd => false,
+        }
     }
 }
 
@@ -72,10 +88,22 @@ pub fn parse(log: &str) -> Result<Vec<WitnessLine>, String> {
 /// # Errors
 /// A sentence for people.
 pub fn parse_fence(text: &str) -> Result<Fence, String> {
-    let wrong = || format!("`{text}` is not a fence: expected GENERATION.EPOCH");
-    let (generation, epoch) = text.split_once('.').ok_or_else(wrong)?;
-    let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
-    Ok(Fence { generation: number(generation)?, epoch: number(epoch)? })
+    let pair = pair(text).ok_or_else(|| format!("`{text}` is not a fence: expected GENERATION.EPOCH"));
+    pair.map(|(generation, epoch)| Fence { generation, epoch })
+}
+
+/// A permit as it travels: `generation.number`.
+///
+/// # Errors
+/// A sentence for people.
+pub fn parse_permit(text: &str) -> Result<PermitNumber, String> {
+    let pair = pair(text).ok_or_else(|| format!("`{text}` is not a permit: expected GENERATION.NUMBER"));
+    pair.map(|(generation, number)| PermitNumber { generation, number })
+}
+
+fn pair(text: &str) -> Option<(u32, u32)> {
+    let (first, second) = text.split_once('.')?;
+    Some((first.parse().ok()?, second.parse().ok()?))
 }
 
 mod fence_as_text {
@@ -88,5 +116,22 @@ mod fence_as_text {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Fence, D::Error> {
         super::parse_fence(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+mod permit_as_text {
+    use aetheris_core::ledger::PermitNumber;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(permit: &Option<PermitNumber>, serializer: S) -> Result<S::Ok, S::Error> {
+        match permit {
+            Some(permit) => serializer.collect_str(permit),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PermitNumber>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        text.map(|text| super::parse_permit(&text).map_err(serde::de::Error::custom)).transpose()
     }
 }

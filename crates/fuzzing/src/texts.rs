@@ -155,6 +155,8 @@ fn names(text: &str) {
     }
     if let Ok(fence) = witness::parse_fence(text) {
         assert_eq!(witness::parse_fence(&fence.to_string()), Ok(fence));
+        let permit = witness::parse_permit(text).expect("a fence and a permit are written alike");
+        assert_eq!(witness::parse_permit(&permit.to_string()), Ok(permit));
     }
     // Every text is a path, and comes back.
     let path = StepPath::from(text);

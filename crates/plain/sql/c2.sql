@@ -1,7 +1,8 @@
--- C2: no body without a durable permission before it. Cases are bodies.
+-- C2: no call without a durable permission before it. Cases are calls that came, whether or not a body ran.
 SELECT a.job || ' ' || a.line AS place,
-       CASE WHEN NOT a.known THEN 'a body ran for a job that is not there'
+       CASE WHEN NOT a.known THEN 'a call came for a job that is not there'
             WHEN NOT EXISTS (SELECT 1 FROM permits p
-                             WHERE p.job = a.job AND p.key = a.key AND p.fence = a.fence AND p.at <= a.at)
-            THEN 'a body of `' || a.tool || '` began without a permission before it' END AS violation
-FROM acts a
+                             WHERE p.job = a.job AND p.key = a.key AND p.fence = a.fence AND p.at <= a.at
+                               AND (a.permit IS NULL OR a.permit = (p.fence >> 32 << 32 | p.permit)))
+            THEN 'a call of `' || a.tool || '` came without a permission before it' END AS violation
+FROM arrivals a

@@ -27,10 +27,15 @@ WHERE e.kind IN ('tool_invocation_finished', 'step_in_doubt', 'in_doubt_resolved
 CREATE INDEX said_key ON said (job, key, kind, permit);
 CREATE INDEX said_node ON said (job, node, kind);
 
--- Bodies that change the world.
-CREATE TABLE acts AS
+-- Calls that came and need a permission: they acted, or named their permit and were turned away.
+CREATE TABLE arrivals AS
 SELECT w.*, EXISTS (SELECT 1 FROM jobs j WHERE j.job = w.job) AS known
-FROM witness w WHERE w.kind = 'body_start' AND w.acts;
+FROM witness w WHERE w.kind <> 'body_end' AND (w.permit IS NOT NULL OR (w.kind = 'body_start' AND w.acts));
+CREATE INDEX arrivals_key ON arrivals (job, key);
+
+-- Those of them that changed the world.
+CREATE TABLE acts AS
+SELECT * FROM arrivals WHERE kind = 'body_start' AND acts;
 CREATE INDEX acts_key ON acts (job, key);
 
 -- Signals that ended a wait, under the wait's own key.

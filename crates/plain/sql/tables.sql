@@ -1,5 +1,5 @@
 -- The evidence of a run as plain tables: ids and hashes are lower-case hexadecimal text, times microseconds,
--- a fence is generation * 2^32 + epoch. No constraint: what is wrong here is for the queries to find.
+-- a fence is generation * 2^32 + epoch, a permit that a tool was shown generation * 2^32 + number. No constraint: what is wrong here is for the queries to find.
 CREATE TABLE jobs (job TEXT, seq INTEGER, fence INTEGER, epoch INTEGER, status TEXT, head TEXT, lease_until INTEGER,
                    attempt TEXT, waiting TEXT, agent TEXT, created_at INTEGER);
 CREATE TABLE events (job TEXT, seq INTEGER, kind TEXT, code INTEGER, schema_version INTEGER, generation INTEGER,
@@ -13,7 +13,7 @@ CREATE TABLE inbox (job TEXT, num INTEGER, state INTEGER, wait_type TEXT, key TE
 CREATE TABLE listed_doubts (key TEXT);
 -- What the tools themselves have logged.
 CREATE TABLE witness (line INTEGER, kind TEXT, acts INTEGER, at INTEGER, fence INTEGER, job TEXT, key TEXT, node TEXT,
-                      result_hash TEXT, tool TEXT);
+                      permit INTEGER, result_hash TEXT, tool TEXT);
 -- What clients were told.
 CREATE TABLE submissions (num INTEGER, client_key TEXT, job TEXT);
 CREATE TABLE signals (job TEXT, key TEXT, ack TEXT, payload_hash TEXT);

@@ -140,18 +140,32 @@ pub fn copy_sqlite(database: &Path, into: &Connection) -> Result<()> {
 }
 
 fn load_witness(conn: &Connection, witness: &[WitnessLine]) -> Result<()> {
-    let mut insert = conn.prepare("INSERT INTO witness VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
+    let mut insert = conn.prepare("INSERT INTO witness VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
     for (line, seen) in (1i64..).zip(witness) {
         let kind = match seen.kind {
             WitnessKind::BodyStart => "body_start",
             WitnessKind::BodyEnd => "body_end",
             WitnessKind::Refused => "refused",
+            WitnessKind::Dropped => "dropped",
         };
         let fence = i64::from(seen.fence.generation) << 32 | i64::from(seen.fence.epoch);
         let (job, key) = (hex(&seen.job.to_bytes()), hex(&seen.key.to_bytes()));
         let (node, tool) = (seen.node.text(), &seen.tool);
+        let permit = seen.permit.map(|permit| i64::from(permit.generation) << 32 | i64::from(permit.number));
         let result = seen.result_hash.map(|hash| hash.to_string());
-        insert.execute(params![line, kind, seen.acts, seen.at.micros(), fence, job, key, node, result, tool])?;
+        insert.execute(params![
+            line,
+            kind,
+            seen.acts,
+            seen.at.micros(),
+            fence,
+            job,
+            key,
+            node,
+            permit,
+            result,
+            tool
+        ])?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aetheris_check::witness::{WitnessKind, WitnessLine, parse, parse_fence};
+use aetheris_check::witness::{WitnessKind, WitnessLine, parse, parse_fence, parse_permit};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
@@ -196,7 +196,9 @@ struct Question {
 /// Where nothing has come of a call, nothing will.
 async fn settle(State(memory): State<Shared>, body: Bytes) -> (StatusCode, String) {
     let question = serde_json::from_slice::<Question>(&body).ok();
-    let Some((key, permit)) = question.and_then(|asked| Some((asked.idempotency_key, permit(&asked.permit)?))) else {
+    let Some((key, permit)) =
+        question.and_then(|asked| Some((asked.idempotency_key, parse_permit(&asked.permit).ok()?)))
+    else {
         return (StatusCode::BAD_REQUEST, json!({"error": "not a question"}).to_string());
     };
     let mut memory = lock(&memory);
@@ -206,11 +208,6 @@ async fn settle(State(memory): State<Shared>, body: Bytes) -> (StatusCode, Strin
         *refused = (*refused).max(permit);
     }
     (StatusCode::OK, answer.to_string())
-}
-
-fn permit(text: &str) -> Option<PermitNumber> {
-    let (generation, number) = text.split_once('.')?;
-    Some(PermitNumber { generation: generation.parse().ok()?, number: number.parse().ok()? })
 }
 
 fn known(memory: &Memory, key: IdempotencyKey) -> Value {
@@ -246,8 +243,7 @@ async fn call(
         return (StatusCode::BAD_REQUEST, json!({"error": "the runtime's headers are missing"}).to_string())
             .into_response();
     };
-    let permit = headers.get("aetheris-permit").and_then(|value| permit(value.to_str().ok()?));
-    match tokio::spawn(run(memory, program, (line, permit), body)).await {
+    match tokio::spawn(run(memory, program, line, body)).await {
         Ok(answer) => answer,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -285,6 +281,7 @@ fn line(tool: &str, at: Timestamp, program: &Program, headers: &HeaderMap, body:
         job: header("aetheris-job")?.parse().ok()?,
         key: header("idempotency-key")?.parse().ok()?,
         node: header("aetheris-node")?.into(),
+        permit: header("aetheris-permit").map(parse_permit).transpose().ok()?,
         result_hash: None,
         tool: tool.to_owned(),
     })
@@ -322,12 +319,7 @@ fn broken() -> Response {
     Response::new(Body::from_stream(futures_util::stream::iter(part)))
 }
 
-async fn run(
-    memory: Shared,
-    program: Program,
-    (mut start, permit): (WitnessLine, Option<PermitNumber>),
-    body: Bytes,
-) -> Response {
+async fn run(memory: Shared, program: Program, mut start: WitnessLine, body: Bytes) -> Response {
     let key = start.key;
     if let Some(millis) = program.queue
         && lock(&memory).queued.insert(key)
@@ -336,22 +328,16 @@ async fn run(
         start.at = lock(&memory).clock.wall();
     }
     let refused = lock(&memory).refused.get(&key).copied();
-    if refused.is_some_and(|refused| permit.is_none_or(|permit| permit <= refused)) {
-        let line = WitnessLine { kind: WitnessKind::Refused, acts: false, ..start };
-        return match write(&memory, &line) {
-            Ok(()) => (StatusCode::GONE, json!({"error": "this permit is refused"}).to_string()).into_response(),
-            Err(_) => StatusCode::INSUFFICIENT_STORAGE.into_response(),
-        };
+    if refused.is_some_and(|refused| start.permit.is_none_or(|permit| permit <= refused)) {
+        let answer = (StatusCode::GONE, json!({"error": "this permit is refused"}).to_string());
+        return turned_away(&memory, WitnessKind::Refused, start, answer.into_response());
     }
     match before(&memory, &program, key) {
         Before::Act => {}
-        Before::Break => return broken(),
+        Before::Break => return turned_away(&memory, WitnessKind::Dropped, start, broken()),
         Before::Refuse(status) => {
-            let line = WitnessLine { kind: WitnessKind::Refused, acts: false, ..start };
-            return match write(&memory, &line) {
-                Ok(()) => (code(status), json!({"error": "refused"}).to_string()).into_response(),
-                Err(_) => StatusCode::INSUFFICIENT_STORAGE.into_response(),
-            };
+            let answer = (code(status), json!({"error": "refused"}).to_string());
+            return turned_away(&memory, WitnessKind::Refused, start, answer.into_response());
         }
     }
     if write(&memory, &start).is_err() {
@@ -384,6 +370,14 @@ async fn run(
         How::Crash => broken(),
         How::Huge => (StatusCode::OK, json!({"huge": "h".repeat(HUGE)}).to_string()).into_response(),
         How::Early => (StatusCode::OK, result.to_string()).into_response(),
+    }
+}
+
+/// A call for which nothing acts; it is logged all the same, because it came.
+fn turned_away(memory: &Shared, kind: WitnessKind, call: WitnessLine, answer: Response) -> Response {
+    match write(memory, &WitnessLine { kind, acts: false, ..call }) {
+        Ok(()) => answer,
+        Err(_) => StatusCode::INSUFFICIENT_STORAGE.into_response(),
     }
 }
 

@@ -65,7 +65,9 @@ impl Folder {
         let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("aetheris-sim-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
+        // One that was killed and had the same number has left its own.
+        drop(std::fs::remove_dir_all(&folder));
+        std::fs::create_dir(&folder)?;
         Ok(Self(folder))
     }
 }

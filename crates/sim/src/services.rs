@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aetheris_check::witness::{WitnessKind, WitnessLine};
+use aetheris_check::witness::{WitnessKind, WitnessLine, parse_permit};
 use aetheris_core::event::{Failure, Usage};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::json::Json;
@@ -189,6 +189,7 @@ impl Services {
             job: call.job,
             key: call.key,
             node: call.node.clone(),
+            permit: call.permit,
             result_hash: result.map(Json::hash),
             tool: call.tool_name.to_string(),
         };
@@ -214,7 +215,8 @@ impl Services {
             return ToolOutcome::RefusedPermanent(Failure::new("bad_lookup", "the lookup names no key"));
         };
         let refuses = call.tool.refuses;
-        let permit = call.input.get("permit").and_then(serde_json::Value::as_str).and_then(permit_of);
+        let permit =
+            call.input.get("permit").and_then(serde_json::Value::as_str).and_then(|text| parse_permit(text).ok());
         let known = self.known(key);
         let unsure = self.rates.is_bad() && self.random().chance(100);
         let answer = if unsure {
@@ -329,12 +331,6 @@ impl Services {
 /// The key that a lookup is about.
 fn asked_about(call: &ToolCall) -> Option<IdempotencyKey> {
     call.input.get("idempotency_key").and_then(serde_json::Value::as_str)?.parse().ok()
-}
-
-/// `generation.n`, as a tool is told it.
-fn permit_of(text: &str) -> Option<PermitNumber> {
-    let (generation, number) = text.split_once('.')?;
-    Some(PermitNumber { generation: generation.parse().ok()?, number: number.parse().ok()? })
 }
 
 impl std::fmt::Debug for Services {

@@ -291,3 +291,56 @@ pub(crate) fn recount(sql: &mut Prepared<'_>) -> Result<(), Error> {
     sql.run(Query::MetaRecount, counts).map_err(own_row)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use aetheris_store::system::ManualClock;
+    use rusqlite::{Connection, ffi};
+
+    use super::*;
+
+    /// A transaction on a database of its own.
+    fn within(test: impl FnOnce(&mut Tx<'_, '_>)) {
+        let conn = Connection::open_in_memory().unwrap();
+        let clock = ManualClock::at(Timestamp::from_micros(1_780_000_000_000_000));
+        crate::migrate::run(&conn, &clock).unwrap();
+        let mut sql = Prepared::new(&conn);
+        test(&mut Tx::open(&mut sql, &StoreClock::new(Arc::new(clock))).unwrap());
+    }
+
+    /// Jobs of many tenants are made in one transaction.
+    #[test]
+    fn each_tenant_of_a_transaction_has_its_own_number() {
+        within(|tx| {
+            let [one, other] = ["one", "other"].map(TenantId::from);
+            let numbers = [&one, &other, &other, &one].map(|tenant| tx.tenant_num(tenant).unwrap());
+            let [first, second, ..] = numbers;
+            assert_ne!(first, second);
+            assert_eq!(numbers, [first, second, second, first]);
+        });
+    }
+
+    #[test]
+    fn of_the_jobs_that_came_those_are_listed_that_were_not_claimed() {
+        within(|tx| {
+            for num in [1, 2, 3] {
+                tx.arrived(num);
+            }
+            tx.claimed(2);
+            assert_eq!(tx.unclaimed, [1, 3]);
+        });
+    }
+
+    #[test]
+    fn only_what_no_request_can_mend_is_damage_of_the_stores_own_row() {
+        for (code, kind) in [
+            (ffi::SQLITE_CONSTRAINT_CHECK, ErrorKind::Corrupt),
+            (ffi::SQLITE_FULL, ErrorKind::Full),
+            (ffi::SQLITE_BUSY, ErrorKind::Unavailable),
+        ] {
+            assert_eq!(own_row(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).kind(), kind, "{code}");
+        }
+    }
+}

@@ -41,6 +41,7 @@ impl TestWorld {
                 WitnessKind::BodyStart => (2, "is asked"),
                 WitnessKind::BodyEnd => (0, "is done"),
                 WitnessKind::Refused => (2, "refuses"),
+                WitnessKind::Dropped => (2, "breaks the connection"),
             };
             let text = format!("{:<5}   the tool `{}` {what} in `{}`, {}", line.fence, line.tool, line.node, line.key);
             lines.push((line.at, rank, text));

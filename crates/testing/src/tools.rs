@@ -9,6 +9,7 @@ use aetheris_core::event::Failure;
 use aetheris_core::id::{IdempotencyKey, JobId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::path::StepPath;
 use aetheris_core::time::Timestamp;
 use aetheris_runtime::{ToolCall, ToolOutcome, Tools};
@@ -57,6 +58,8 @@ pub struct Seen {
     pub node: StepPath,
     /// Whether its body is over.
     pub over: bool,
+    /// The permit that the caller named.
+    pub permit: Option<PermitNumber>,
     /// What its body answers, whether or not that arrives; `None` where it was refused and no body ran.
     pub promised: Option<Json>,
     /// The tool.
@@ -277,6 +280,7 @@ impl FakeTools {
             job: call.job,
             key: call.key,
             node: call.node.clone(),
+            permit: call.permit,
             result_hash: None,
             tool: call.tool_name.to_string(),
         });
@@ -289,6 +293,7 @@ impl FakeTools {
             key: call.key,
             node: call.node.clone(),
             over: false,
+            permit: call.permit,
             promised,
             tool: call.tool_name.clone(),
             try_number: call.try_number,
@@ -311,6 +316,7 @@ impl FakeTools {
             job: seen.job,
             key: seen.key,
             node: seen.node.clone(),
+            permit: seen.permit,
             result_hash: seen.promised.as_ref().map(Json::hash),
             tool: seen.tool.to_string(),
         };

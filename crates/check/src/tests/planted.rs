@@ -11,12 +11,12 @@ use aetheris_core::time::Span;
 use aetheris_store::{Checkpoint, EffectRow, Evidence, KeptSignal};
 
 use super::report;
-use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
+use super::story::{self, JOB, Story, Told, at, fence, key, numbered, result, seen, whole};
 use crate::Dossier;
 use crate::history::{AckedSignal, SignalAck, Submission, Write};
 use crate::invariant::Invariant::{self, *};
 use crate::report::{Report, Tally};
-use crate::witness::WitnessKind;
+use crate::witness::{WitnessKind, WitnessLine};
 
 fn is_found(id: Invariant, story: &Story, facts: &Dossier) {
     let found = report(facts, &story.witness, &story.history);
@@ -177,7 +177,13 @@ fn an_acknowledged_job_or_signal_that_is_gone() {
 
 #[test]
 fn bodies() {
-    in_story(C1, |s| s.witness.push(seen(WitnessKind::BodyStart, 26)));
+    // A second body that says nothing of its permit, and calls that came again under theirs.
+    in_story(C1, |s| s.witness.push(WitnessLine { permit: None, ..seen(WitnessKind::BodyStart, 26) }));
+    for kind in [WitnessKind::BodyStart, WitnessKind::Refused, WitnessKind::Dropped] {
+        in_story(C1, |s| s.witness.push(WitnessLine { acts: false, ..seen(kind, 26) }));
+        in_story(C2, |s| s.witness.push(WitnessLine { acts: false, permit: numbered(1, 2), ..seen(kind, 26) }));
+    }
+    in_story(C2, |s| s.witness[0].permit = numbered(2, 1));
     in_story(C2, |s| s.witness[0].at = at(19));
     in_story(C2, |s| s.witness[0].fence = fence(2));
     in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1));
@@ -194,7 +200,7 @@ fn a_second_body_of_an_at_most_once_call_under_another_permit() {
     let at = 22;
     story.events.insert(place, Told { at, epoch: 1, event: again.into() });
     story.events.insert(place, Told { at, epoch: 1, event: refused.into() });
-    story.witness.push(seen(WitnessKind::BodyStart, 27));
+    story.witness.push(WitnessLine { permit: numbered(1, 2), ..seen(WitnessKind::BodyStart, 27) });
     is_found(C1, &story, &story.facts());
 }
 

@@ -13,7 +13,7 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_store::{EffectRow, KeptSignal, TimerRow};
 
 use super::report;
-use super::story::{self, JOB, Story, Told, at, fence, key, result, seen, whole};
+use super::story::{self, JOB, Story, Told, at, fence, key, numbered, result, seen, whole};
 use crate::Dossier;
 use crate::history::{AckedSignal, ClientHistory, SignalAck, Write};
 use crate::invariant::Invariant::{self, *};
@@ -446,10 +446,11 @@ fn two_bodies_of_an_at_most_once_call_need_a_persons_word_between_them() {
             .then(22, 1, doubted())
             .then(23, 1, answer(by, grounds, outcome))
             .then(24, 1, again(2, EffectClass::AtMostOnce));
-        story.witness = vec![seen(WitnessKind::BodyStart, 21), seen(WitnessKind::BodyStart, 25)];
+        let body = |permit, micros| WitnessLine { permit, ..seen(WitnessKind::BodyStart, micros) };
+        story.witness = vec![body(numbered(1, 1), 21), body(numbered(1, 2), 25)];
         assert_eq!(of(C1, &story).is_empty(), allowed, "{by:?} {grounds:?} {outcome:?}");
         // And one word allows one body more, not two.
-        story.witness.push(seen(WitnessKind::BodyStart, 26));
+        story.witness.push(body(None, 26));
         assert_ne!(of(C1, &story), "");
     }
 }
@@ -463,7 +464,7 @@ fn an_idempotent_call_has_one_body_for_each_permission() {
             story = story.then(20, 1, again(permit, EffectClass::Idempotent));
         }
         for body in 0..bodies {
-            story.witness.push(seen(WitnessKind::BodyStart, 21 + body));
+            story.witness.push(WitnessLine { permit: None, ..seen(WitnessKind::BodyStart, 21 + body) });
         }
         assert_eq!(of(C1, &story).is_empty(), right, "{bodies} bodies with {permits} permissions");
     }
@@ -515,8 +516,9 @@ fn only_bodies_that_act_count_and_all_have_the_calls_own_key() {
     other.witness.iter_mut().for_each(|line| line.key = wrong);
     assert!(of(C4, &other).contains("the call's is"));
     let mut asked = whole();
-    asked.witness.push(WitnessLine { acts: false, key: wrong, ..seen(WitnessKind::BodyStart, 26) });
-    asked.witness.push(WitnessLine { acts: false, ..seen(WitnessKind::BodyStart, 27) });
+    let read = |key, micros| WitnessLine { acts: false, key, permit: None, ..seen(WitnessKind::BodyStart, micros) };
+    asked.witness.push(read(wrong, 26));
+    asked.witness.push(read(key("pay"), 27));
     let found = report(&asked.facts(), &asked.witness, &asked.history);
     assert!(found.is_clean(), "{found}");
     assert_eq!(found.line(C2).unwrap().examined, 1);
@@ -592,6 +594,12 @@ fn a_witness_log_is_read_up_to_its_last_whole_line() {
         assert!(witness::parse_fence(text).unwrap_err().contains("expected GENERATION.EPOCH"), "{text}");
     }
     assert_eq!(witness::parse_fence("1.2").unwrap(), fence(2));
+    // A log of before permits were logged is read as well, and a call that needs none has none.
+    let unnamed = WitnessLine { permit: None, ..seen(WitnessKind::BodyEnd, 28) };
+    let line = line.replace(r#""permit":"1.1","#, "");
+    assert_eq!(line, serde_json::to_string(&unnamed).unwrap());
+    assert_eq!(witness::parse(&format!("{line}\n")).unwrap(), [unnamed]);
+    assert!(witness::parse_permit("1").unwrap_err().contains("expected GENERATION.NUMBER"));
 }
 
 #[test]

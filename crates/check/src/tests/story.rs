@@ -9,7 +9,7 @@ use aetheris_core::id::*;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Holder};
-use aetheris_core::ledger::{LedgerRow, LedgerStatus};
+use aetheris_core::ledger::{LedgerRow, LedgerStatus, PermitNumber};
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
@@ -217,6 +217,10 @@ pub(super) fn ledger_row(status: LedgerStatus) -> LedgerRow {
     }
 }
 
+pub(super) fn numbered(generation: u32, number: u32) -> Option<PermitNumber> {
+    Some(PermitNumber { generation, number })
+}
+
 pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
     WitnessLine {
         kind,
@@ -228,6 +232,7 @@ pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
         job: JOB,
         key: key("pay"),
         node: StepPath::from("pay"),
+        permit: numbered(1, 1),
         result_hash: (kind == WitnessKind::BodyEnd).then(|| result().hash()),
         tool: "once".into(),
     }

@@ -3,7 +3,7 @@
 
 use aetheris_check::Invariant::{self, *};
 use aetheris_check::history::Write;
-use aetheris_check::witness::WitnessKind;
+use aetheris_check::witness::{WitnessKind, WitnessLine};
 use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
@@ -88,13 +88,20 @@ async fn acknowledgements() {
 
 #[tokio::test]
 async fn bodies() {
-    in_story(C1, |s| s.witness.push(story::seen(WitnessKind::BodyStart, 26))).await;
+    // A second body that says nothing of its permit, and calls that came again under theirs.
+    in_story(C1, |s| s.witness.push(WitnessLine { permit: None, ..story::seen(WitnessKind::BodyStart, 26) })).await;
+    for kind in [WitnessKind::BodyStart, WitnessKind::Refused, WitnessKind::Dropped] {
+        in_story(C1, |s| s.witness.push(WitnessLine { acts: false, ..story::seen(kind, 26) })).await;
+        let other = || WitnessLine { acts: false, permit: story::numbered(1, 2), ..story::seen(kind, 26) };
+        in_story(C2, |s| s.witness.push(other())).await;
+    }
+    in_story(C2, |s| s.witness[0].permit = story::numbered(2, 1)).await;
     in_story(C1, |s| {
         let place = s.place(EventKind::ToolInvocationFinished);
         let refused = story::finished(InvocationOutcome::RefusedRetryable).into();
         s.events.insert(place, Told { at: 22, epoch: 1, event: story::permit(2).into() });
         s.events.insert(place, Told { at: 22, epoch: 1, event: refused });
-        s.witness.push(story::seen(WitnessKind::BodyStart, 27));
+        s.witness.push(WitnessLine { permit: story::numbered(1, 2), ..story::seen(WitnessKind::BodyStart, 27) });
     })
     .await;
     // A proof that it had not happened is no person's word: a second body contradicts it.
@@ -117,7 +124,7 @@ async fn bodies() {
             for event in [story::permit(2).into(), answer.into(), doubted.into()] {
                 s.events.insert(place, Told { at: 22, epoch: 1, event });
             }
-            s.witness.push(story::seen(WitnessKind::BodyStart, 27));
+            s.witness.push(WitnessLine { permit: story::numbered(1, 2), ..story::seen(WitnessKind::BodyStart, 27) });
         })
         .await;
     }

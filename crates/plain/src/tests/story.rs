@@ -13,6 +13,7 @@ use aetheris_core::id::*;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::ledger::PermitNumber;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::projection::{self, Projection};
@@ -58,7 +59,9 @@ impl Bed {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let bed = Self(std::env::temp_dir().join(format!("aetheris-plain-{}-{number}", std::process::id())));
-        std::fs::create_dir_all(&bed.0).unwrap();
+        // One that was killed and had the same number has left its own.
+        drop(std::fs::remove_dir_all(&bed.0));
+        std::fs::create_dir(&bed.0).unwrap();
         drop(bed.store());
         write(&bed.file(), story);
         bed
@@ -205,6 +208,10 @@ pub(super) fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> Job
     JobWaiting { correlation_key, doubt: false, node, park: false, reason: None, wait_type }
 }
 
+pub(super) fn numbered(generation: u32, number: u32) -> Option<PermitNumber> {
+    Some(PermitNumber { generation, number })
+}
+
 pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
     WitnessLine {
         kind,
@@ -216,6 +223,7 @@ pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
         job: JOB,
         key: key("pay"),
         node: StepPath::from("pay"),
+        permit: numbered(1, 1),
         result_hash: (kind == WitnessKind::BodyEnd).then(|| result().hash()),
         tool: "once".into(),
     }

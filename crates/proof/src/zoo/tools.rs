@@ -59,6 +59,7 @@ impl Workbench {
             job: call.job,
             key: call.key,
             node: call.node.clone(),
+            permit: call.permit,
             result_hash: result.map(Json::hash),
             tool: call.tool_name.to_string(),
         };

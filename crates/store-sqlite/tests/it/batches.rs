@@ -3,10 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::id::JobId;
+use aetheris_core::event::RequeueReason;
+use aetheris_core::id::{JobId, PermitId, SignalId};
 use aetheris_core::json::Json;
+use aetheris_core::lease::Guard;
 use aetheris_core::limits;
+use aetheris_core::plan::EffectClass;
+use aetheris_store::unit::{InboxWrite, UnitOfWork};
 use aetheris_store::{ClaimRequest, Claimed, CommitError, ErrorKind, LeaseChange, Purpose, Scope, StoreError};
+use aetheris_store_conformance::fencing::evidence;
 use aetheris_store_conformance::fixture::stands;
 use aetheris_store_conformance::{Fixture, Message, Run};
 
@@ -151,4 +156,75 @@ async fn the_queue_has_room_for_any_number_of_claims_one_after_the_other() {
     }
     fixture.pending().await;
     assert_eq!(fixture.claim(1).await.len(), 1);
+}
+
+/// What an operator sees of a store's writes: rows, and bytes of about the size of what was given.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_writer_counts_the_rows_and_the_bytes_that_it_writes() {
+    let fixture = Fixture::open(&Folders).await;
+    let count = async || fixture.store().status().await.unwrap().writer;
+    let written = async |unit| {
+        let before = count().await;
+        fixture.ok(unit).await;
+        let after = count().await;
+        (after.rows - before.rows, after.bytes - before.bytes)
+    };
+    let outside =
+        |run, purpose| UnitOfWork { guard: Guard::Outside, expected_seq: None, ..fixture.plain(run, purpose) };
+    let text = |bytes| Json::new("x".repeat(bytes).into());
+    let [few, many] = [10, 1_010];
+    let mut grown = Vec::new();
+    for size in [few, many] {
+        let message = fixture.message();
+        let labels = [("key".to_owned(), "x".repeat(size))].into();
+        let created = written(fixture.creation(&Message { labels, ..message })).await.1;
+        let before = count().await;
+        let run = fixture.claim(1).await.into_iter().map(|c| Run { fence: c.fence, job: c.job }).next().unwrap();
+        let claimed = count().await.bytes - before.bytes;
+        assert!((200..400).contains(&claimed), "an event and its row: {claimed}");
+        let (rows, step) = written(fixture.of(run, Purpose::Record).await.step("a", text(size)).done()).await;
+        assert_eq!(rows, 3, "two events and the job's row");
+        written(fixture.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
+        let (rows, effect) = written(fixture.of(run, Purpose::Record).await.committed("c", text(size)).done()).await;
+        assert_eq!(rows, 6, "three events, the ledger's row, the effect and the job's row");
+        let mut unit = outside(run, Purpose::Deposit);
+        unit.evidence
+            .push(aetheris_store::Evidence { outcome: text(size), ..evidence(PermitId::from_u128(size as u128)) });
+        let late = written(unit).await.1;
+        let mut unit = outside(run, Purpose::Signal);
+        let signal = SignalId::from_u128(size as u128);
+        unit.inbox.push(InboxWrite::Receive {
+            delivered: false,
+            key: "k".into(),
+            payload: text(size),
+            signal,
+            wait_type: None,
+        });
+        let kept = written(unit).await.1;
+        grown.push([created, step, effect, late, kept]);
+        fixture.ok(fixture.of(run, Purpose::Record).await.complete().done()).await;
+    }
+    let more = u64::try_from(many - few).unwrap();
+    // A label is in an event and in a row of its own.
+    for (times, (small, large)) in [2, 1, 1, 1, 1].into_iter().zip(grown[0].iter().zip(grown[1])) {
+        assert!((times * more..(times + 1) * more).contains(&(large - small)), "{grown:?}");
+    }
+}
+
+/// A statement that may change a column opens every index of it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_leaves_a_jobs_row_as_it_was_touches_no_index_of_it() {
+    let folder = Arc::new(Folder::new());
+    let fixture = Fixture::open(&At(Arc::clone(&folder))).await;
+    let run = fixture.running().await;
+    let hand = rusqlite::Connection::open(folder.database()).unwrap();
+    hand.busy_timeout(Duration::from_secs(5)).unwrap();
+    let trigger = "CREATE TABLE touched (num); CREATE TRIGGER touched AFTER UPDATE OF status ON jobs
+        BEGIN INSERT INTO touched VALUES (new.num); END";
+    hand.execute_batch(trigger).unwrap();
+    let touched = || hand.query_row("SELECT count(*) FROM touched", [], |row| row.get::<_, u32>(0)).unwrap();
+    fixture.ok(fixture.of(run, Purpose::Record).await.step("a", Json::null()).done()).await;
+    assert_eq!(touched(), 0);
+    fixture.ok(fixture.of(run, Purpose::Requeue).await.requeue(RequeueReason::Draining, None).done()).await;
+    assert_eq!(touched(), 1, "it was given back");
 }

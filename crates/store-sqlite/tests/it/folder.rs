@@ -26,10 +26,18 @@ impl Folder {
 
     fn under(parent: &Path) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("aetheris-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let path = parent.join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        // A process that was killed has left its folders, and another one may get its number.
+        loop {
+            let name = format!("aetheris-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+            let path = parent.join(name);
+            match std::fs::create_dir(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                made => {
+                    made.unwrap();
+                    return Self(path);
+                }
+            }
+        }
     }
 
     pub(crate) fn database(&self) -> PathBuf {

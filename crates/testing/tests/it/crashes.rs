@@ -108,7 +108,7 @@ fn an_agent_with_everything_holds_wherever_its_process_is_slow() -> Result<(), F
 fn a_tool_that_is_declared_pure_and_acts_is_found() {
     let failed = crash_everywhere(&pay("effect: pure"), json!({}), &paid()).unwrap_err().to_string();
     assert!(failed.starts_with("without any crash"), "{failed}");
-    assert!(failed.contains("C2 does not hold: no body without a durable permission before it"), "{failed}");
+    assert!(failed.contains("C2 does not hold: no call without a durable permission before it"), "{failed}");
 }
 
 /// An adapter that makes a key of its own for each call.
@@ -147,7 +147,7 @@ fn an_adapter_that_sends_again_is_found() {
     let lost = || FakeTools::new().acts("pay", in_turn([Reply::answer_lost(json!(1)), Reply::done(json!(1))]));
     let script = Script::new(lost).adapter(|fakes| Arc::new(Retries(fakes)));
     let failed = crash_everywhere(&pay("on_in_doubt: human"), json!({}), &script).unwrap_err().to_string();
-    assert!(failed.contains("C1 does not hold: a body runs at most once per permission"), "{failed}");
+    assert!(failed.contains("C1 does not hold: a call comes and a body runs at most once per permission"), "{failed}");
 }
 
 #[test]

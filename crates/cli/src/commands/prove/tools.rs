@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aetheris_check::witness::parse_fence;
+use aetheris_check::witness::{parse_fence, parse_permit};
 use aetheris_check::{WitnessKind, WitnessLine};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
@@ -143,6 +143,7 @@ impl Tools {
             WitnessKind::BodyStart => "the tools are called",
             WitnessKind::BodyEnd => "the bodies of the tools end",
             WitnessKind::Refused => "the tools refuse",
+            WitnessKind::Dropped => "the tools break the connection",
         };
         within_of(max, what, async { lines.wait_for(all).await.map(|_| ()) })
             .await?
@@ -289,6 +290,7 @@ fn line(tool: &str, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
         job: header("aetheris-job")?.parse().ok()?,
         key: header("idempotency-key")?.parse().ok()?,
         node: header("aetheris-node")?.into(),
+        permit: header("aetheris-permit").map(parse_permit).transpose().ok()?,
         result_hash: None,
         tool: tool.to_owned(),
     })
