@@ -1,6 +1,9 @@
 //! A process in trouble, or at its end: nothing is tried for ever, and what fails holds up nobody else.
 
+use std::time::Duration;
+
 use aetheris_core::event::{Event, Failure, RequeueReason};
+use aetheris_core::id::{AttemptId, EventId, InstanceId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -11,10 +14,12 @@ use aetheris_runtime::ToolOutcome;
 use aetheris_runtime::draft::RESOLVE_TRIES_MAX;
 use aetheris_runtime::ops::{PauseAnswer, Signal, SignalAnswer};
 use aetheris_runtime::ports::{OUT_OF_FILES, OWN_ADDRESSES_UNKNOWN};
+use aetheris_runtime::run::{Lease, RunEnd, run_job};
 use aetheris_store::faulty::{Fault, FaultKind, FaultPlan, Op};
-use aetheris_store::{Purpose, Scope};
+use aetheris_store::{ClaimIds, ClaimRequest, Claimed, Purpose, Scope};
 use serde_json::json;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::world::{TTL, World, done, hold};
 
@@ -395,6 +400,51 @@ async fn a_run_that_gives_up_on_the_store_deposits_what_it_knows() {
     assert_eq!(effects.len(), 1, "the tool has answered, and nobody else knows what");
     let _second = world.start("second");
     assert_eq!((world.done(job).await.status, world.tools.count("pay")), (JobStatus::Completed, 1));
+}
+
+/// Ten minutes are enough for a store that comes back, and a process has to be able to end.
+#[tokio::test(start_paused = true)]
+async fn a_known_outcome_is_deposited_up_to_as_many_tries_as_are_allowed() {
+    for (failing, known) in [(limits::DEPOSIT_TRIES_MAX - 1, 1), (limits::DEPOSIT_TRIES_MAX, 0)] {
+        let world = World::new();
+        world.put(PAY).await;
+        let (act, reached, release) = hold(done(json!(7)));
+        world.tools.next("pay", [act]);
+        let process = world.start("w");
+        let job = world.submit("a", json!(1)).await;
+        reached.notified().await;
+        let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
+        let never = vec![Some(Fault::Before); 1_000];
+        let plan = gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone()));
+        let deposits = vec![Some(Fault::Before); usize::try_from(failing).unwrap()];
+        process.store.replan(plan.script(Op::Commit(Purpose::Deposit), deposits));
+        process.stop.drain.cancel();
+        release.notify_one();
+        process.worker.await.unwrap();
+        let effects = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects;
+        assert_eq!(effects.len(), known, "{failing}");
+    }
+}
+
+/// What a claim has brought may be long on its way: somebody else has the job since.
+#[tokio::test(start_paused = true)]
+async fn a_claim_whose_job_has_been_claimed_again_runs_nothing() {
+    let world = World::new();
+    world.put(LOOK).await;
+    let job = world.submit("a", json!(1)).await;
+    let ids = vec![ClaimIds { attempt: AttemptId::from_u128(1), event: EventId::from_u128(1) }];
+    let (instance, worker) = (InstanceId::from_u128(1), WorkerId::from("late"));
+    let request = ClaimRequest { ids, instance, linger: Span::ZERO, ttl: Span::from_secs(1), worker };
+    let late = world.rt.store.claim(request).await.unwrap().pop().unwrap();
+    let (act, reached, _release) = hold(done(json!(1)));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    reached.notified().await;
+    let token = CancellationToken::new;
+    let lease = Lease::new(late.fence, late.sent_at + Duration::from_secs(600), token(), token());
+    let end = Box::pin(run_job(&world.rt, Claimed { history: None, ..late }, &lease)).await.unwrap();
+    assert_eq!((end, world.tools.count("look")), (RunEnd::Lost, 1));
+    assert_eq!(world.state(job).await.fence.epoch, 2);
 }
 
 /// A claim that was long on its way brings a lease of which little is left: it began when the claim was sent.
