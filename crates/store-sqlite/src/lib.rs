@@ -77,6 +77,7 @@ mod request;
 mod rows;
 mod seen;
 mod stats;
+mod steps;
 mod store;
 mod tx;
 mod unknown;

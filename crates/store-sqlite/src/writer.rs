@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use aetheris_core::limits;
-use aetheris_core::time::{Span, Timestamp};
-use aetheris_store::clock::{Look, Mark, StoreClock};
+use aetheris_core::time::Timestamp;
+use aetheris_store::clock::{Mark, StoreClock};
 use aetheris_store::{Bus, CommitError};
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
@@ -25,6 +25,7 @@ use crate::queries::{Prepared, Query};
 use crate::request::{Answer, Request, execute, send};
 use crate::seen::Seen;
 use crate::stats::Stats;
+use crate::steps::Steps;
 use crate::tx::{Changes, Tx};
 use crate::vitals::{Part, Vitals};
 use crate::wal::{self, Pace};
@@ -38,9 +39,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 /// The log's length is asked for once in so many transactions: large ones are copied in larger pieces.
 const CHECKPOINT_EVERY: u32 = 16;
-/// A step of the wall clock of more than this is reported.
-const STEP: Span = Span::from_secs(60);
-
 /// Whether a transaction serves pending claims.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claims {
@@ -63,26 +61,6 @@ struct Failure {
     /// Whether trying its requests one by one may help.
     divisible: bool,
     error: Error,
-}
-
-/// Which steps of the wall clock are reported already.
-#[derive(Debug, Default)]
-struct Steps {
-    back: bool,
-    forward: bool,
-}
-
-impl Steps {
-    fn tell(&mut self, look: Look) {
-        let (ahead, behind) = (look.ahead().rounded(), look.behind().rounded());
-        if ahead > STEP && !self.back {
-            tracing::warn!(%ahead, "the wall clock was set back; the store's clock goes on at nine tenths of its pace");
-        }
-        if behind > STEP && !self.forward {
-            tracing::warn!(%behind, "the wall clock was set forward; it is believed when it has stood for ten seconds");
-        }
-        (self.back, self.forward) = (ahead > STEP, behind > STEP);
-    }
 }
 
 /// What the thread is given.
@@ -506,6 +484,7 @@ mod tests {
     use std::sync::mpsc::{Sender, channel};
 
     use aetheris_core::id::{BootId, InstanceId, WorkerId};
+    use aetheris_core::time::Span;
     use aetheris_store::system::{Clock, ManualClock};
     use aetheris_store::{ClaimRequest, StoreError};
     use tokio::sync::oneshot;

@@ -1,6 +1,8 @@
 //! Calls: what asks for them, and what each outcome means.
 
-use aetheris_core::event::{Event, Failure, InvocationOutcome, Source, ToolInvocationFinished};
+use aetheris_core::event::{
+    DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, Resolver, Source, ToolInvocationFinished,
+};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::LedgerTrigger;
 use aetheris_core::plan::EffectClass::{AtMostOnce, Idempotent, Pure};
@@ -111,6 +113,25 @@ fn every_outcome_of_a_permitted_call_is_told_to_events_and_ledger_alike() {
             for (source, outcome) in [(Source::CaughtUp, told), (Source::Executed, Told::InDoubt)] {
                 let event = Event::from(ToolInvocationFinished { source, outcome, ..event.clone() });
                 assert_eq!(owed_by(bed.state.id, &Fact { event, ..prepared.facts[0].clone() }), None, "{source:?}");
+            }
+            for (by, outcome, learned) in [
+                (Resolver::Reconcile, DoubtOutcome::Happened, settled == L::Commit),
+                (Resolver::Reconcile, DoubtOutcome::DidNotHappen, false),
+                (Resolver::Operator, DoubtOutcome::Happened, false),
+            ] {
+                let event = Event::from(InDoubtResolved {
+                    by,
+                    grounds: None,
+                    node: event.node.clone(),
+                    note: None,
+                    outcome,
+                    permit: event.permit,
+                    result: None,
+                    settle_us: None,
+                    then: None,
+                });
+                let owed = owed_by(bed.state.id, &Fact { event, ..prepared.facts[0].clone() });
+                assert_eq!(owed.is_some(), learned, "{by:?} {outcome:?}");
             }
         }
     }
