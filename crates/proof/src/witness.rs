@@ -1,4 +1,4 @@
-//! A tool service with a memory of its own: it logs every body before it acts, and outlives the processes that
+//! A tool service with a memory of its own: it logs every call before it acts, and outlives the processes that
 //! call it. It is never killed, so a line that is written is there for every reader.
 //!
 //! | path | what it is |

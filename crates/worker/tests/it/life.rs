@@ -402,30 +402,6 @@ async fn a_run_that_gives_up_on_the_store_deposits_what_it_knows() {
     assert_eq!((world.done(job).await.status, world.tools.count("pay")), (JobStatus::Completed, 1));
 }
 
-/// Ten minutes are enough for a store that comes back, and a process has to be able to end.
-#[tokio::test(start_paused = true)]
-async fn a_known_outcome_is_deposited_up_to_as_many_tries_as_are_allowed() {
-    for (failing, known) in [(limits::DEPOSIT_TRIES_MAX - 1, 1), (limits::DEPOSIT_TRIES_MAX, 0)] {
-        let world = World::new();
-        world.put(PAY).await;
-        let (act, reached, release) = hold(done(json!(7)));
-        world.tools.next("pay", [act]);
-        let process = world.start("w");
-        let job = world.submit("a", json!(1)).await;
-        reached.notified().await;
-        let gone = [Purpose::Record, Purpose::Requeue, Purpose::Finish].into_iter();
-        let never = vec![Some(Fault::Before); 1_000];
-        let plan = gone.fold(FaultPlan::none(), |plan, purpose| plan.script(Op::Commit(purpose), never.clone()));
-        let deposits = vec![Some(Fault::Before); usize::try_from(failing).unwrap()];
-        process.store.replan(plan.script(Op::Commit(Purpose::Deposit), deposits));
-        process.stop.drain.cancel();
-        release.notify_one();
-        process.worker.await.unwrap();
-        let effects = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects;
-        assert_eq!(effects.len(), known, "{failing}");
-    }
-}
-
 /// What a claim has brought may be long on its way: somebody else has the job since.
 #[tokio::test(start_paused = true)]
 async fn a_claim_whose_job_has_been_claimed_again_runs_nothing() {

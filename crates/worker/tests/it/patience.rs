@@ -152,6 +152,17 @@ async fn owing(deposits: Vec<Option<Fault>>) -> (World, Process, JobId) {
     (world, process, job)
 }
 
+/// Ten minutes are enough for a store that comes back, and a process has to be able to end.
+#[tokio::test(start_paused = true)]
+async fn a_deposit_is_given_up_after_as_many_tries_as_are_allowed() {
+    for (failing, known) in [(limits::DEPOSIT_TRIES_MAX - 1, 1), (limits::DEPOSIT_TRIES_MAX, 0)] {
+        let (world, process, job) = owing(vec![Some(Fault::Before); usize::try_from(failing).unwrap()]).await;
+        process.worker.await.unwrap();
+        let effects = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects;
+        assert_eq!(effects.len(), known, "{failing}");
+    }
+}
+
 /// What a tool has answered is known to nobody else: its deposit is tried for as long as nobody insists.
 #[tokio::test(start_paused = true)]
 async fn a_deposit_is_tried_again_until_it_is_taken_or_somebody_insists() {

@@ -1,5 +1,5 @@
 //! The outside world of an experiment: a tool service on loopback, in the process of `prove`, which outlives
-//! everything that is killed. It logs every body before it acts.
+//! everything that is killed. It logs every call before it acts.
 //!
 //! | call | what it does |
 //! |---|---|
