@@ -23,7 +23,7 @@ const WORKERS_DEFAULT: u32 = 1;
 const LOOK: Duration = Duration::from_millis(20);
 /// Looks for a server that starts: a minute.
 const LOOKS_MAX: u32 = 3_000;
-/// What the kills find besides: no server error is a named one that may be retried (`hooks.py` holds it to that), and an agent
+/// What the kills find besides: each server error is one of the named, retryable ones (`hooks.py` holds it to that), and an agent
 /// that was deleted is there again, as `dev` puts its files at each start.
 const KILLS: [&str; 2] = ["--exclude-checks", "not_a_server_error,use_after_free"];
 

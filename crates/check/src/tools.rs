@@ -152,13 +152,13 @@ fn silent_after_outcome(
 fn same_key(facts: &Dossier, witness: &[WitnessLine], tally: &mut Tally) {
     let mut keys: BTreeMap<&StepPath, BTreeSet<IdempotencyKey>> = BTreeMap::new();
     // Who only asks what became of a call has a key of its own for each question.
-    for line in witness.iter().filter(|line| line.acts) {
+    for line in witness.iter().filter(|line| line.is_arrival()) {
         keys.entry(&line.node).or_default().insert(line.key);
     }
     for (node, keys) in keys {
         let expected = IdempotencyKey::derive(facts.row.id, node, 0);
         tally.case(C4, keys.len() == 1 && keys.contains(&expected), || {
-            format!("{} node `{node}`: its bodies saw the keys {keys:?}, the call's is {expected}", facts.row.id)
+            format!("{} node `{node}`: its tool saw the keys {keys:?}, the call's is {expected}", facts.row.id)
         });
     }
 }

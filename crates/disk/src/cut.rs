@@ -38,12 +38,13 @@ enum Mood {
     Scatters,
 }
 
-/// A file as it would be read after the cut, and what is not certain of it.
+/// A file: as the disk has it for certain, and as every process reads it.
 #[derive(Default)]
 struct Image {
     bytes: Vec<u8>,
     /// Not synced yet, in order.
     pending: Vec<Change>,
+    read: Vec<u8>,
 }
 
 /// Which file has a name.
@@ -106,7 +107,7 @@ impl State {
 
     fn change(&mut self, name: usize, change: Change) {
         if let Some(file) = self.file(name) {
-            file.pending.push(change);
+            file.change(change);
         }
     }
 
@@ -129,48 +130,59 @@ enum Change {
     Bytes(usize, Vec<u8>),
 }
 
-impl Image {
-    fn apply(&mut self, change: &Change, keeps: impl FnMut(usize) -> bool) {
-        match change {
-            Change::Length(length) => self.bytes.resize(*length, 0),
-            Change::Bytes(at, bytes) => self.write(*at, bytes, keeps),
-        }
-    }
-
-    /// Writes the sectors that are kept, counted in the file.
-    fn write(&mut self, at: usize, bytes: &[u8], mut keeps: impl FnMut(usize) -> bool) {
+impl Change {
+    /// Makes it, in the sectors that are kept, counted in the file.
+    fn apply(&self, file: &mut Vec<u8>, mut keeps: impl FnMut(usize) -> bool) {
+        let (at, bytes) = match self {
+            Self::Length(length) => return file.resize(*length, 0),
+            Self::Bytes(at, bytes) => (*at, bytes),
+        };
         let mut from = 0;
         while from < bytes.len() {
             let sector = (at + from) / SECTOR;
             let to = ((sector + 1) * SECTOR - at).min(bytes.len());
             if keeps(sector) {
-                if self.bytes.len() < at + to {
-                    self.bytes.resize(at + to, 0);
+                if file.len() < at + to {
+                    file.resize(at + to, 0);
                 }
-                self.bytes[at + from..at + to].copy_from_slice(&bytes[from..to]);
+                file[at + from..at + to].copy_from_slice(&bytes[from..to]);
             }
             from = to;
         }
     }
+}
+
+impl Image {
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.read, |_| true);
+        self.pending.push(change);
+    }
 
     fn sync(&mut self) {
         for change in std::mem::take(&mut self.pending) {
-            self.apply(&change, |_| true);
+            change.apply(&mut self.bytes, |_| true);
         }
+    }
+
+    /// As Linux has it: the failure is told once, and what was to be synced counts as written from then on. Processes read
+    /// it, and a cut leaves nothing of it.
+    fn sync_failed(&mut self) {
+        self.pending.clear();
     }
 
     /// What is left of the changes that nobody has synced.
     fn settle(&mut self, mood: Mood, dice: &mut Dice) {
         for change in std::mem::take(&mut self.pending) {
+            let file = &mut self.bytes;
             match (mood, &change) {
-                (Mood::Keeps, _) => self.apply(&change, |_| true),
+                (Mood::Keeps, _) => change.apply(file, |_| true),
                 (Mood::Loses, _) => {}
                 (Mood::Scatters, Change::Length(_)) if dice.below(2) == 0 => {}
-                (Mood::Scatters, Change::Length(_)) => self.apply(&change, |_| true),
+                (Mood::Scatters, Change::Length(_)) => change.apply(file, |_| true),
                 (Mood::Scatters, Change::Bytes(..)) => match dice.below(3) {
                     0 => {}
-                    1 => self.apply(&change, |_| true),
-                    _ => self.apply(&change, |_| dice.below(2) == 0),
+                    1 => change.apply(file, |_| true),
+                    _ => change.apply(file, |_| dice.below(2) == 0),
                 },
             }
         }
@@ -209,11 +221,10 @@ impl Tape {
     /// # Errors
     /// The folder cannot be written.
     pub fn kill(&self, before: usize, folder: &Path) -> io::Result<()> {
-        let mut state = self.state(before);
-        for (name, file) in std::mem::take(&mut state.now) {
-            let Some(image) = state.files.get_mut(file) else { continue };
-            image.sync();
-            std::fs::write(folder.join(&self.names[name]), &image.bytes)?;
+        let state = self.state(before);
+        for (name, file) in state.now {
+            let Some(image) = state.files.get(file) else { continue };
+            std::fs::write(folder.join(&self.names[name]), &image.read)?;
         }
         Ok(())
     }
@@ -242,6 +253,11 @@ impl Tape {
                     }
                     if *folder {
                         state.sync_names();
+                    }
+                }
+                Op::SyncFailed(file) => {
+                    if let Some(image) = state.file(*file) {
+                        image.sync_failed();
                     }
                 }
                 Op::SyncFolder => state.sync_names(),
@@ -303,6 +319,24 @@ mod tests {
         assert_eq!(found(scattered, 5), ["aa", "aa.d", "aac", "aacd"]);
         let shorter = then(vec![Op::Truncate { file: 0, length: 512 }]);
         assert_eq!(found(shorter, 4), ["a", "aa"]);
+    }
+
+    /// Neither is it there after the next sync, which the system answers without writing it: only a second write brings it.
+    #[test]
+    fn what_a_failed_sync_has_left_is_read_by_processes_and_not_on_the_disk() {
+        let ops = [Op::Create(0), write(0, b'a', 2), Op::Sync { file: 0, folder: true }, write(0, b'b', 1)];
+        let failed =
+            [&ops[..], &[Op::SyncFailed(0), write(512, b'c', 1), Op::Sync { file: 0, folder: false }]].concat();
+        let again = [&failed[..], &[write(0, b'b', 1), Op::Sync { file: 0, folder: false }]].concat();
+        assert_eq!(
+            (found(failed.clone(), 5), found(failed.clone(), 7)),
+            (vec!["aa".to_owned()], vec!["ac".to_owned()])
+        );
+        assert_eq!(found(again, 9), ["bc"]);
+        let (folder, tape) = (folder("failed"), Tape { names: vec!["a".to_owned()], ops: failed });
+        tape.kill(7, &folder).unwrap();
+        assert_eq!(std::fs::read(folder.join("a")).unwrap(), [vec![b'b'; SECTOR], vec![b'c'; SECTOR]].concat());
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum Op {
         /// Whether the folder was synced with it.
         folder: bool,
     },
+    /// A sync of a file failed: what was written before is there for every process, and the system does not write it again.
+    SyncFailed(usize),
     /// The names of all files are on the disk.
     SyncFolder,
     /// A file has this length now.
@@ -87,6 +89,7 @@ impl Tape {
             | Op::Delete { .. }
             | Op::Rename { .. }
             | Op::Sync { .. }
+            | Op::SyncFailed(_)
             | Op::SyncFolder
             | Op::Truncate { .. }
             | Op::Write { .. } => None,

@@ -229,6 +229,7 @@ unsafe extern "C" fn sync(file: *mut sqlite3_file, flags: c_int) -> c_int {
     unsafe {
         let Some(handle) = handle(file) else { return pass!(file, xSync, flags) };
         if handle.shared.fails_sync(&handle.name).is_some() {
+            handle.shared.sync_failed(&handle.name);
             return SQLITE_IOERR_FSYNC;
         }
         let done = if handle.shared.really_syncs() { pass!(file, xSync, flags) } else { SQLITE_OK };

@@ -146,6 +146,10 @@ impl Shared {
         self.note(name, |file| Op::Sync { file, folder });
     }
 
+    pub(crate) fn sync_failed(&self, name: &str) {
+        self.note(name, Op::SyncFailed);
+    }
+
     pub(crate) fn really_syncs(&self) -> bool {
         self.syncs
     }
@@ -198,7 +202,18 @@ impl Watched {
     /// There is no such folder.
     pub fn taped(folder: &Path) -> std::io::Result<Self> {
         files::watch(told);
-        Self::begin(folder, true)
+        Self::begin(folder, Some(Tape::default()))
+    }
+
+    /// Fills an empty folder with what a process that was killed before the operation of that number has left, and goes on with
+    /// its tape: what was not on the disk then is not there now.
+    ///
+    /// # Errors
+    /// There is no such folder, or it cannot be written.
+    pub fn after_kill(tape: &Tape, before: usize, folder: &Path) -> std::io::Result<Self> {
+        tape.kill(before, folder)?;
+        let ops = tape.ops().iter().take(before).cloned().collect();
+        Self::begin(folder, Some(Tape { names: tape.names.clone(), ops }))
     }
 
     /// Only counts and fails, and asks the real disk to sync nothing: for tests that open many databases and cut none.
@@ -206,12 +221,13 @@ impl Watched {
     /// # Errors
     /// There is no such folder.
     pub fn unsynced(folder: &Path) -> std::io::Result<Self> {
-        Self::begin(folder, false)
+        Self::begin(folder, None)
     }
 
-    fn begin(folder: &Path, tapes: bool) -> std::io::Result<Self> {
+    fn begin(folder: &Path, tape: Option<Tape>) -> std::io::Result<Self> {
         let folder = folder.canonicalize()?;
-        let state = State { counts: Counts::default(), orders: Vec::new(), tape: Tape::default() };
+        let tapes = tape.is_some();
+        let state = State { counts: Counts::default(), orders: Vec::new(), tape: tape.unwrap_or_default() };
         let shared = Arc::new(Shared { folder, state: Mutex::new(state), syncs: false, tapes });
         vfs::watch(&shared);
         Ok(Self(shared))

@@ -7,7 +7,7 @@ use std::ops::Range;
 use proc_macro2::Span;
 use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
-use syn::{Arm, BinOp, Block, Expr, ExprBinary, ExprStruct, ExprUnary, Signature};
+use syn::{Arm, BinOp, Block, Expr, ExprBinary, ExprStruct, ExprUnary, Signature, UnOp};
 
 use crate::listed::{Genre, Mutant, Place};
 
@@ -113,6 +113,12 @@ impl<'a> Finder<'a> {
         }
     }
 
+    /// Whether this holds wherever no bug is planted.
+    fn asks_for_no_bug(&self, condition: &Expr) -> bool {
+        let Expr::Unary(ExprUnary { op: UnOp::Not(_), expr, .. }) = condition else { return false };
+        matches!(**expr, Expr::Macro(_)) && self.asks_for_a_bug(expr)
+    }
+
     fn text(&self, range: Range<usize>) -> &'a str {
         self.source.get(range).unwrap_or_default()
     }
@@ -201,7 +207,12 @@ impl<'a> Visit<'a> for Finder<'a> {
             let mutants = mutants.into_iter().map(|(id, op)| (id, format!("{left} {op} {right}"))).collect();
             self.switched(expr.span().byte_range(), mutants);
         }
-        visit::visit_expr_binary(self, expr);
+        let inner = self.is_planted;
+        // `a || !planted!(…)` always holds, whatever `a` is.
+        self.is_planted |= matches!(expr.op, BinOp::Or(_)) && self.asks_for_no_bug(&expr.right);
+        self.visit_expr(&expr.left);
+        self.is_planted = inner;
+        self.visit_expr(&expr.right);
         self.is_planted = was_planted;
     }
 
@@ -234,6 +245,10 @@ impl<'a> Visit<'a> for Finder<'a> {
             self.is_planted |= self.asks_for_a_bug(guard);
             let mutants = self.take(Genre::MatchArmGuard, guard.span());
             self.is_planted = was_planted;
+            // What a planted bug takes the arm from: it is always taken without one.
+            let same = |(_, text): &(Id, &str)| *text == "true" && self.asks_for_no_bug(guard);
+            let (same, mutants): (Vec<_>, Vec<_>) = mutants.into_iter().partition(same);
+            self.planted.extend(same.into_iter().map(|(id, _)| id));
             let mutants = mutants.into_iter().map(|(id, text)| (id, text.to_owned())).collect();
             self.switched(guard.span().byte_range(), mutants);
         }
@@ -399,17 +414,19 @@ mod tests {
 
     #[test]
     fn what_runs_only_where_a_bug_is_planted_is_the_zoos() {
-        for (source, at) in [
-            ("fn f() { if planted!(\"x\") { g(1 > 2) } }", ">"),
-            ("fn f() { if a && planted!(\"x\") { g() } }", "&&"),
-            ("fn f() { match a { 1 if planted!(\"x\") => 1 > 2, _ => y } }", "> 2"),
+        for (source, genre, at, other) in [
+            ("fn f() { if planted!(\"x\") { g(1 > 2) } }", Genre::BinaryOperator, ">", "<"),
+            ("fn f() { if a && planted!(\"x\") { g() } }", Genre::BinaryOperator, "&&", "||"),
+            ("fn f() { match a { 1 if planted!(\"x\") => 1 > 2, _ => y } }", Genre::BinaryOperator, "> 2", "<"),
+            ("fn f() { match a { 1 if !planted!(\"x\") => b, _ => y } }", Genre::MatchArmGuard, "!planted", "true"),
+            ("fn f() { if a > 2 || !planted!(\"x\") { g() } }", Genre::BinaryOperator, "> 2", "<"),
         ] {
             let Some(column) = source.find(at).map(|at| at + 1) else { continue };
             let mutant = Mutant {
                 name: String::new(),
                 file: String::new(),
-                genre: Genre::BinaryOperator,
-                replacement: "<".to_owned(),
+                genre,
+                replacement: other.to_owned(),
                 span: listed::Span { start: Place { line: 1, column } },
             };
             let woven = weave(source, &[(7, &mutant)]).map(|woven| (woven.text, woven.planted));
@@ -420,12 +437,15 @@ mod tests {
     /// Beside a bug stands a rule that is the program's.
     #[test]
     fn what_is_joined_with_the_absence_of_a_bug_is_changed() {
-        for (source, at, other) in [
-            ("fn f() -> bool { a && !planted!(\"x\") }", "&&", "||"),
-            ("fn f() -> bool { a || planted!(\"x\") }", "||", "&&"),
-            ("fn f() { if !planted!(\"x\") { g(1 > 2) } }", "> 2", "<"),
+        for (source, genre, at, other) in [
+            ("fn f() -> bool { a && !planted!(\"x\") }", Genre::BinaryOperator, "&&", "||"),
+            ("fn f() -> bool { a || planted!(\"x\") }", Genre::BinaryOperator, "||", "&&"),
+            ("fn f() -> bool { a || !planted!(\"x\") }", Genre::BinaryOperator, "||", "&&"),
+            ("fn f() -> bool { a || !planted!(\"x\") && 1 > 2 }", Genre::BinaryOperator, "> 2", "<"),
+            ("fn f() { if !planted!(\"x\") { g(1 > 2) } }", Genre::BinaryOperator, "> 2", "<"),
+            ("fn f() { match a { 1 if !planted!(\"x\") => b, _ => y } }", Genre::MatchArmGuard, "!planted", "false"),
         ] {
-            let text = woven(source, Genre::BinaryOperator, at, other).unwrap_or_default();
+            let text = woven(source, genre, at, other).unwrap_or_default();
             assert!(text.contains("__mutant(7)"), "{source}: {text}");
         }
     }

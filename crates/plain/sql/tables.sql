@@ -1,5 +1,6 @@
 -- The evidence of a run as plain tables: ids and hashes are lower-case hexadecimal text, times microseconds,
--- a fence is generation * 2^32 + epoch, a permit that a tool was shown generation * 2^32 + number. No constraint: what is wrong here is for the queries to find.
+-- a fence is generation * 2^32 + epoch, a permit that a tool was shown generation * 2^32 + number. No constraint:
+-- what is wrong here is for the queries to find.
 CREATE TABLE jobs (job TEXT, seq INTEGER, fence INTEGER, epoch INTEGER, status TEXT, head TEXT, lease_until INTEGER,
                    attempt TEXT, waiting TEXT, agent TEXT, created_at INTEGER);
 CREATE TABLE events (job TEXT, seq INTEGER, kind TEXT, code INTEGER, schema_version INTEGER, generation INTEGER,

@@ -534,6 +534,16 @@ mod tests {
         }
     }
 
+    /// Whoever waits for timers is woken by a write that sets one, and by no other.
+    #[test]
+    fn a_draft_sets_a_timer_where_one_of_its_facts_does() {
+        let mut draft = Draft::new(running(), Guard::Outside, 0);
+        draft.push(&SystemIds, started("a")).unwrap();
+        assert!(!draft.sets_timer());
+        draft.push(&SystemIds, TimerSet { after_us: 1, timer: TimerId::Wait("a".into()) }).unwrap();
+        assert!(draft.sets_timer());
+    }
+
     /// A job that runs, with a plan.
     fn running() -> JobState {
         let mut state = JobState::new(JobId::from_u128(1));

@@ -181,7 +181,7 @@ impl Services {
     fn log(&self, kind: WitnessKind, call: &ToolCall, result: Option<&Json>) {
         let line = WitnessLine {
             kind,
-            acts: call.tool.effect.is_ledger(),
+            acts: call.tool.effect.is_ledger() && matches!(kind, WitnessKind::BodyStart | WitnessKind::BodyEnd),
             at: self.now(),
             attempt: call.try_number,
             fence: call.fence,

@@ -15,7 +15,7 @@ use crate::fairness::{WriterFairness, ticks};
 use crate::file::{self, Whose};
 use crate::queries::Query;
 use crate::seen::{Custody, Entered};
-use crate::{migrate, network, seen};
+use crate::{migrate, network, seen, wal};
 
 /// Told of an error after which the process must not go on.
 pub type Fatal = Arc<dyn Fn(&StoreError) + Send + Sync>;
@@ -82,7 +82,7 @@ const ALONE_PATIENCE: Duration = Duration::from_secs(2);
 
 fn end_process(error: &StoreError) {
     vital::end_process(EXIT_IO, || {
-        tracing::error!(%error, "the disk failed; exiting. The next process recovers from what is on disk");
+        tracing::error!(%error, "the disk failed; exiting. The next process looks at what was kept, and writes it again before it goes on");
     })
 }
 
@@ -123,9 +123,11 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Ent
         }
         conn = opened(&options.path)?;
         if patiently(BUSY, || asked(&conn))? {
+            wal::write_again(&conn, &options.path)?;
             migrated(&conn, options.clock.as_ref())?;
         }
     }
+    wal::write_again(&conn, &options.path)?;
     if whose == Whose::Nobody {
         // Before there is a log: a log is not read without its index, which a crash can take away.
         patiently(BUSY, || migrate::mark(&conn))?;

@@ -1,11 +1,13 @@
-//! The write-ahead log: when it is copied into the file.
+//! The write-ahead log: when it is copied into the file, and what is done with the one that a process has left.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
 use crate::error::Error;
 use crate::queries::{Prepared, Query};
+use crate::{file, folder};
 
 /// Pages in the log that are not in the file yet, from which on they are copied. A log that is short
 /// enough to be written over soon costs an fsync less work than one that keeps growing.
@@ -18,6 +20,23 @@ const RESTART_PATIENCE: Duration = Duration::from_millis(100);
 const REST_MIN: Duration = Duration::from_secs(1);
 /// The longest rest: one hundredth of the time is waited at most.
 const REST_MAX: Duration = Duration::from_secs(10);
+
+/// Writes the log again as it is and syncs it, before this process writes or answers anything. After a sync that failed, the
+/// system may hold for written what never reached the disk: it is read here like the rest, and what is synced behind it would
+/// be lost with it when the power fails. Nobody else changes a log while this connection may write. Costs one pass over the
+/// log and one fsync, where a process before this one has left a log.
+pub(crate) fn write_again(conn: &Connection, database: &Path) -> Result<(), Error> {
+    let log = file::beside(&file::resolved(database)?, file::WAL);
+    let is_there = || std::fs::metadata(&log).is_ok_and(|found| found.len() > 0);
+    if !is_there() || aetheris_fault::planted!("log-taken-as-synced") {
+        return Ok(());
+    }
+    conn.execute_batch(Query::Begin.sql())?;
+    // Whoever had the database last may have taken the log away meanwhile.
+    let written = if is_there() { folder::write_again(&log) } else { Ok(()) };
+    conn.execute_batch(Query::Rollback.sql())?;
+    written
+}
 
 /// Copies the whole log into the file and empties it, if nobody else has it open.
 pub(crate) fn empty(sql: &mut Prepared<'_>) -> Result<(), Error> {

@@ -17,6 +17,7 @@ use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
 use crate::claim::{self, PendingClaim, Served};
+use crate::clock_steps::ClockSteps;
 use crate::error::{Error, Shared};
 use crate::fairness::{WriterFairness, ticks};
 use crate::file::Identity;
@@ -25,7 +26,6 @@ use crate::queries::{Prepared, Query};
 use crate::request::{Answer, Request, execute, send};
 use crate::seen::Seen;
 use crate::stats::Stats;
-use crate::steps::Steps;
 use crate::tx::{Changes, Tx};
 use crate::vitals::{Part, Vitals};
 use crate::wal::{self, Pace};
@@ -39,6 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 /// The log's length is asked for once in so many transactions: large ones are copied in larger pieces.
 const CHECKPOINT_EVERY: u32 = 16;
+
 /// Whether a transaction serves pending claims.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claims {
@@ -97,7 +98,7 @@ struct Writer<'c> {
     parts: Parts,
     sql: Prepared<'c>,
     pending: Vec<PendingClaim>,
-    steps: Steps,
+    clock_steps: ClockSteps,
     transactions: u32,
 }
 
@@ -115,7 +116,7 @@ impl<'c> Writer<'c> {
             parts,
             sql,
             pending: Vec::new(),
-            steps: Steps::default(),
+            clock_steps: ClockSteps::default(),
             transactions: 0,
         }
     }
@@ -309,7 +310,7 @@ impl<'c> Writer<'c> {
 
     fn apply(&mut self, requests: &[Request], claims: Claims, sent_at: Duration) -> Result<Outcome, Error> {
         let mut tx = Tx::open(&mut self.sql, self.parts.clock.as_ref())?;
-        self.steps.tell(tx.look());
+        self.clock_steps.tell(tx.look());
         self.mark = Some(tx.mark());
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {

@@ -182,6 +182,8 @@ fn bodies() {
     for kind in [WitnessKind::BodyStart, WitnessKind::Refused, WitnessKind::Dropped] {
         in_story(C1, |s| s.witness.push(WitnessLine { acts: false, ..seen(kind, 26) }));
         in_story(C2, |s| s.witness.push(WitnessLine { acts: false, permit: numbered(1, 2), ..seen(kind, 26) }));
+        let key = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1);
+        in_story(C4, |s| s.witness.push(WitnessLine { acts: false, key, ..seen(kind, 26) }));
     }
     in_story(C2, |s| s.witness[0].permit = numbered(2, 1));
     in_story(C2, |s| s.witness[0].at = at(19));

@@ -94,6 +94,8 @@ async fn bodies() {
         in_story(C1, |s| s.witness.push(WitnessLine { acts: false, ..story::seen(kind, 26) })).await;
         let other = || WitnessLine { acts: false, permit: story::numbered(1, 2), ..story::seen(kind, 26) };
         in_story(C2, |s| s.witness.push(other())).await;
+        let key = IdempotencyKey::derive(story::JOB, &StepPath::from("pay"), 1);
+        in_story(C4, |s| s.witness.push(WitnessLine { acts: false, key, ..story::seen(kind, 26) })).await;
     }
     in_story(C2, |s| s.witness[0].permit = story::numbered(2, 1)).await;
     in_story(C1, |s| {

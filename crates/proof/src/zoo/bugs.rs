@@ -188,6 +188,11 @@ pub const BUGS: &[Bug] = &[
         "a_draft_keeps_what_it_also_settles",
     ),
     tested("log-not-synced", "a commit is not synced", "survive_a_power_cut"),
+    tested(
+        "log-taken-as-synced",
+        "a log whose sync has failed is not written again by the next process",
+        "acknowledged_after_a_failed_sync",
+    ),
     tested("unclear-commit-failed", "a COMMIT of unknown outcome is told as failed", "a_commit_that_fails_is_told"),
     tested("torn-reads", "a history is read without a transaction", "questions_that_are_asked_at_once"),
     tested("queue-slot-leaks", "each claim takes a place in the writer's queue for ever", "the_queue_has_room"),

@@ -240,6 +240,55 @@ async fn large_jobs_survive_a_power_cut() {
     cuts(&Taped::new(), (9, 600_000), 300).await;
 }
 
+/// A second life, in what the first has left when it was killed: what it acknowledges survives a cut, and so does what was
+/// acknowledged before. Whether the first was killed anywhere, or because the log could not be synced.
+async fn second_lives(syncs_fail: bool, lives: u64, cuts: u64) {
+    for life in 0..lives {
+        let told: Arc<AtomicUsize> = Arc::default();
+        let harness = Failing { fatal: Arc::clone(&told), taped: Taped::new() };
+        let watched = harness.taped.watched.clone();
+        let mut author = Author { asked: Vec::new(), fixture: Fixture::open(&harness).await, watched: &watched };
+        author.job(if life % 3 == 1 { 60_000 } else { 10 }).await;
+        let begun = watched.tape().len();
+        author.crowd(3).await;
+        if syncs_fail {
+            harness.taped.watched.fail(Kind::Log, Fault::Sync, 0, 1);
+            let lost = author.fixture.creation(&author.fixture.message());
+            assert!(matches!(author.fixture.store().commit(lost).await, Err(CommitError::Unknown(_))));
+            assert_eq!(told.load(Ordering::SeqCst), 1);
+        }
+        let tape = watched.tape();
+        let drawn = usize::try_from(life.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16).unwrap();
+        let killed = if syncs_fail { tape.len() } else { begun + drawn % (tape.len() - begun) };
+        let folder = Folder::in_memory();
+        let watched = Watched::after_kill(&tape, killed, folder.path()).unwrap();
+        let second = Taped { folder: Arc::new(folder), watched: watched.clone() };
+        author.fixture = author.fixture.reopen(&second).await;
+        author.watched = &watched;
+        for _ in 0..3 {
+            author.ok(author.fixture.creation(&author.fixture.message())).await;
+        }
+        let (asked, tape) = (std::mem::take(&mut author.asked), watched.tape());
+        for seed in 0..cuts {
+            let before = killed
+                + usize::try_from(seed.wrapping_mul(0xD1B5_4A32_D192_ED03) >> 16).unwrap() % (tape.len() - killed + 1);
+            judge(&asked, &tape, before, seed).await;
+        }
+        judge(&asked, &tape, tape.len(), 1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_acknowledged_after_a_kill_survives_a_power_cut() {
+    second_lives(false, 30, 8).await;
+}
+
+/// The system holds for written what the failed sync has left: the next process reads it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_acknowledged_after_a_failed_sync_survives_a_power_cut() {
+    second_lives(true, 9, 8).await;
+}
+
 /// A folder that is hardly used: most cuts are in its making and in the first opening after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_folder_survives_a_power_cut() {

@@ -94,7 +94,8 @@ async fn a_worker_that_is_to_stop_does_not_wait_for_a_store_for_ever() {
     release.notify_one();
     process.worker.await.unwrap();
     let tries = process.store.happened(FaultKind::Before);
-    assert!((2..=u64::from(limits::DRAINING_WRITES_MAX) + 2).contains(&tries), "{tries} tries");
+    // Once, and as often again as is allowed.
+    assert_eq!(tries, 1 + u64::from(limits::DRAINING_WRITES_MAX));
     // The lease is left to expire, and the job goes on elsewhere.
     let _second = world.start("second");
     assert_eq!(world.done(job).await.status, JobStatus::Completed);

@@ -1,5 +1,8 @@
+use aetheris_check::WitnessKind;
+use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::time::Span;
 
+use super::tools::Tools;
 use super::*;
 
 fn done(experiment: Experiment, cases: Cases) -> Done {
@@ -127,4 +130,27 @@ fn memory_cannot_be_proved_over_a_kill() {
     assert_eq!(refused.exit(), Exit::Usage);
     let data = ProveArgs { data: Some("/srv/data".into()), ..nothing_given() };
     assert_eq!(planned("jobstore: { type: memory }\n", &data).unwrap().beside, Path::new("/srv/data"));
+}
+
+/// A call that is sent again under its permit has to be seen, also where the first broke off before anything acted.
+#[tokio::test]
+async fn the_tools_log_a_call_that_they_break_off() {
+    let log = std::env::temp_dir().join(format!("aetheris-broken-off-{}.jsonl", std::process::id()));
+    let tools = Tools::start(&log).await.unwrap();
+    let (job, key) = (JobId::from_u128(7), IdempotencyKey::derive(JobId::from_u128(7), &"pay".into(), 0));
+    let call = || {
+        let call = reqwest::Client::new().post(format!("{}/act?early=1", tools.url)).body("{}");
+        let call = call.header("aetheris-job", job.to_string()).header("idempotency-key", key.to_string());
+        let call = call.header("aetheris-node", "pay").header("aetheris-attempt", "1");
+        call.header("aetheris-fence", "1.1").header("aetheris-permit", "1.1").send()
+    };
+    // It breaks off in the middle of its answer.
+    call().await.unwrap().bytes().await.unwrap_err();
+    assert_eq!(call().await.unwrap().status(), 200);
+    let lines = aetheris_check::witness::parse(&std::fs::read_to_string(&log).unwrap()).unwrap();
+    let kinds: Vec<WitnessKind> = lines.iter().filter(|line| line.is_arrival()).map(|line| line.kind).collect();
+    assert_eq!(kinds, [WitnessKind::Dropped, WitnessKind::BodyStart]);
+    assert_eq!(lines[0].permit, lines[1].permit);
+    assert!(lines[0].permit.is_some() && !lines[0].is_act());
+    std::fs::remove_file(log).unwrap();
 }

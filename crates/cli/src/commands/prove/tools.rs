@@ -214,7 +214,8 @@ impl Service {
     async fn run(self: Arc<Self>, program: Program, start: WitnessLine, body: Bytes) -> Response {
         let key = start.key;
         if self.breaks(key, &program) {
-            return broken();
+            let came = WitnessLine { kind: WitnessKind::Dropped, acts: false, ..start };
+            return self.write(came).map_or(StatusCode::INSUFFICIENT_STORAGE.into_response(), |()| broken());
         }
         if self.write(start.clone()).is_err() {
             return StatusCode::INSUFFICIENT_STORAGE.into_response();

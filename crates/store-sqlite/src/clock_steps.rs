@@ -1,4 +1,4 @@
-//! Steps of the wall clock, told once each: the store's clock does not follow them.
+//! ClockSteps of the wall clock, told once each: the store's clock does not follow them.
 
 use aetheris_core::time::Span;
 use aetheris_store::clock::Look;
@@ -8,12 +8,12 @@ const STEP: Span = Span::from_secs(60);
 
 /// Which steps of the wall clock are reported already.
 #[derive(Debug, Default)]
-pub(crate) struct Steps {
+pub(crate) struct ClockSteps {
     back: bool,
     forward: bool,
 }
 
-impl Steps {
+impl ClockSteps {
     /// Tells what is news.
     pub(crate) fn tell(&mut self, look: Look) {
         let (ahead, behind) = self.news(look);
@@ -50,7 +50,7 @@ mod tests {
     fn a_step_of_the_wall_clock_is_news_when_it_begins() {
         let clock = ManualClock::at(Timestamp::from_micros(1_780_000_000_000_000));
         let store = StoreClock::new(Arc::new(clock.clone()));
-        let (mark, set, mut steps) = (store.look(None).mark, clock.wall(), Steps::default());
+        let (mark, set, mut steps) = (store.look(None).mark, clock.wall(), ClockSteps::default());
         let mut news = |by: i64| {
             clock.set_wall(Timestamp::from_micros(set.micros() + by * 1_000_000));
             steps.news(store.look(mark))
