@@ -144,9 +144,10 @@ fn agent_file() -> Object {
 
 fn labels() -> Object {
     let value = text().max_length(Some(limits::LABEL_CHARS_MAX));
+    let key = text().min_length(Some(1)).max_length(Some(limits::LABEL_CHARS_MAX)).pattern(Some("^[^:=]+$"));
     ObjectBuilder::new()
         .schema_type(Type::Object)
-        .property_names(Some(bounded(1, limits::LABEL_CHARS_MAX)))
+        .property_names(Some(key.build()))
         .additional_properties(Some(AdditionalProperties::from(value)))
         .max_properties(Some(limits::LABELS_MAX))
         .build()

@@ -119,7 +119,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  aetheris prove --config aetheris.yaml --report proof.md\n  \
         aetheris prove --data ./data --quick\n  aetheris prove --only doubts --only stopped --keep\n\n\
         Processes of this program are killed, stopped and locked out in a new folder beside your data; \
-        tools are fake, your data is not touched, no model is asked. About two minutes with the default \
+        tools are fake, your data is not touched, no model is asked. About a minute with the default \
         configuration. The time is printed first; it grows with worker.lease_ttl.")]
     Prove(ProveArgs),
     /// Measure this machine: steps, jobs, signals, beside bare database commits

@@ -402,7 +402,8 @@ fn skip_string(text: &[u8], start: usize) -> usize {
 
 fn check_number(literal: &str) -> Result<(), JsonError> {
     let exact = if literal.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
-        literal.parse::<f64>().map_or(true, f64::is_finite)
+        // What is no number is the parser's to refuse.
+        literal.parse::<f64>().map_or(true, |double| double.is_finite() && keeps_value(literal, double))
     } else {
         literal.parse::<i64>().is_ok()
             || literal.parse::<u64>().is_ok()
@@ -411,6 +412,36 @@ fn check_number(literal: &str) -> Result<(), JsonError> {
     };
     if exact { Ok(()) } else { Err(JsonError::Number(literal.to_owned())) }
 }
+
+/// Whether a literal with a fraction or an exponent says what it is read as, as far as that is promised: a whole number within
+/// the range of integers is exact, and only zero is zero.
+fn keeps_value(literal: &str, double: f64) -> bool {
+    let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |mantissa| ("-", mantissa));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = [whole, fraction].concat();
+    let digits = digits.trim_start_matches('0');
+    let kept = digits.trim_end_matches('0');
+    if kept.is_empty() {
+        return true;
+    }
+    // An exponent beyond this type is one of a double that is none or zero.
+    let zeros = exponent.parse::<i64>().ok().and_then(|exponent| {
+        let behind = i64::try_from(fraction.len()).ok()?.checked_sub(i64::try_from(digits.len() - kept.len()).ok()?)?;
+        exponent.checked_sub(behind)
+    });
+    match zeros.map(usize::try_from) {
+        Some(Ok(zeros)) if zeros <= INTEGER_DIGITS_MAX => {
+            let integer = format!("{sign}{kept}{}", "0".repeat(zeros));
+            let is_in_range = integer.parse::<i64>().is_ok() || integer.parse::<u64>().is_ok();
+            !is_in_range || ecma_number(double) == integer
+        }
+        _ => double != 0.0,
+    }
+}
+
+/// Digits of the largest integer.
+const INTEGER_DIGITS_MAX: usize = 20;
 
 /// Whether these digits are what the canonical form makes of a double: up to 10^21 it has no exponent, so
 /// that `1e20` comes back as an integer of 21 digits. It is as exact as it was.

@@ -1,4 +1,4 @@
-//! ClockSteps of the wall clock, told once each: the store's clock does not follow them.
+//! Steps of the wall clock, told once each: the store's clock does not follow them.
 
 use aetheris_core::time::Span;
 use aetheris_store::clock::Look;

@@ -105,9 +105,7 @@ impl Endpoint {
         let unreadable = |what: &str| retryable("model_answer_unreadable", self.words(request, what));
         let completion: Completion = serde_json::from_slice(body)
             .map_err(|error| unreadable(&format!("answered what is not a chat completion: {error}")))?;
-        let counted = completion
-            .usage
-            .map(|usage| Usage { completion_tokens: usage.completion_tokens, prompt_tokens: usage.prompt_tokens });
+        let counted = completion.usage.as_ref().and_then(counted);
         let asked = request.prompt.len() + request.system.as_ref().map_or(0, String::len);
         let used = |answer: usize| {
             let estimated = || Usage { completion_tokens: estimate(answer), prompt_tokens: estimate(asked) };
@@ -217,6 +215,24 @@ fn body(model: &str, request: &ModelRequest) -> Value {
     body
 }
 
+/// What the endpoint has counted. None where it cannot be read: an answer that was paid for is not asked again for that.
+fn counted(usage: &Value) -> Option<Usage> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "whole, and within the range by the bound"
+    )]
+    let whole = |double: &f64| (0.0..WHOLE_MAX).contains(double) && double.fract() == 0.0;
+    let count = |name: &str| match usage.as_object()?.get(name) {
+        None => Some(0),
+        Some(count) => count.as_u64().or_else(|| count.as_f64().filter(whole).map(|double| double as u64)),
+    };
+    Some(Usage { completion_tokens: count("completion_tokens")?, prompt_tokens: count("prompt_tokens")? })
+}
+
+/// Up to here every whole double is an integer of its own.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// Tokens of so many bytes where the endpoint does not count: four bytes each, as a budget is better kept
 /// roughly than not at all.
 fn estimate(bytes: usize) -> u64 {
@@ -228,7 +244,7 @@ struct Completion {
     #[serde(default)]
     choices: Vec<Choice>,
     model: Option<String>,
-    usage: Option<Counted>,
+    usage: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -241,12 +257,4 @@ struct Choice {
 struct Message {
     content: Option<String>,
     refusal: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Counted {
-    #[serde(default)]
-    completion_tokens: u64,
-    #[serde(default)]
-    prompt_tokens: u64,
 }

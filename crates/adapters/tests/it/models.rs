@@ -276,6 +276,26 @@ async fn what_is_not_counted_is_estimated() {
     }
 }
 
+/// An answer that was paid for is not asked again for how its tokens are written.
+#[tokio::test]
+async fn a_count_that_is_written_otherwise_is_read_and_one_that_is_none_estimated() {
+    let estimated = Usage { completion_tokens: 1, prompt_tokens: 3 };
+    let counted = Usage { completion_tokens: 5, prompt_tokens: 9 };
+    for (usage, expected) in [
+        (json!({ "prompt_tokens": 9.0, "completion_tokens": 5e0 }), counted),
+        (json!({ "prompt_tokens": 9, "completion_tokens": 5, "details": null }), counted),
+        (json!({ "prompt_tokens": 9, "completion_tokens": 5.5 }), estimated),
+        (json!({ "prompt_tokens": 9, "completion_tokens": null }), estimated),
+        (json!({ "prompt_tokens": "9", "completion_tokens": 5 }), estimated),
+        (json!({ "prompt_tokens": -9, "completion_tokens": 1e300 }), estimated),
+        (json!([9, 5]), estimated),
+    ] {
+        let body = json!({ "choices": [{ "message": { "content": "yes" } }], "usage": usage }).to_string();
+        let answer = ask(&Peer::answering("200 OK", "", &body).await).await.unwrap();
+        assert_eq!((answer.text.as_str(), answer.usage), ("yes", expected), "{usage}");
+    }
+}
+
 #[tokio::test]
 async fn no_half_of_a_key_is_shown() {
     let long = "x".repeat(195);

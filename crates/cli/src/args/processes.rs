@@ -88,7 +88,7 @@ pub struct Demo {
 /// Arguments of `bench`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Bench {
-    /// The folder to measure in [default: a new one in the current folder, removed afterwards]
+    /// Where a new folder is made to measure in, which is removed afterwards [default: the current folder]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Fewer rounds: rougher figures, sooner

@@ -52,24 +52,32 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     if for_later {
         tell_too_late(&client, answer.body.job_id, context).await;
     }
-    let watch = Command::Watch(answer.body.job_id).line(&context.program());
-    context.out.note(&format!("{}follow it with: {watch}", before(&answer)));
+    context.out.note(&next(&answer, &context.program()));
     Ok(Exit::Done)
 }
 
-/// What is said of a message that was sent before: the key stands for its job, and one that did not succeed runs no second time.
-fn before(answer: &Answer<MessageAnswer>) -> String {
+/// What to do next. A message that was sent before is its job, and one that did not succeed runs no second time by itself: what
+/// it has paid is paid, so that it is looked at before another is made.
+fn next(answer: &Answer<MessageAnswer>, program: &str) -> String {
+    let job = answer.body.job_id;
+    let follow = format!("follow it with: {}", Command::Watch(job).line(program));
     if !answer.is_unchanged() {
-        return String::new();
+        return follow;
     }
     let known = "sent before with this key";
-    let again = "to run it again give another --key; ";
+    let ended = |how: &str| {
+        let trace = Command::Trace(job).line(program);
+        format!(
+            "{known}, and its job {how}. Another --key makes a new job, which calls every tool again: \
+             look first at what this one has done: {trace}"
+        )
+    };
     match answer.body.status {
-        JobStatus::Failed => format!("{known}, and its job has failed; {again}"),
-        JobStatus::Cancelled => format!("{known}, and its job was cancelled; {again}"),
-        JobStatus::Completed => format!("{known}, and its job has completed; "),
+        JobStatus::Failed => ended("has failed"),
+        JobStatus::Cancelled => ended("was cancelled"),
+        JobStatus::Completed => format!("{known}, and its job has completed; {follow}"),
         JobStatus::Pending | JobStatus::Running | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
-            format!("{known}; ")
+            format!("{known}; {follow}")
         }
     }
 }

@@ -146,24 +146,23 @@ async fn send_prints_the_job_and_passes_everything_on() {
 
 /// A key stands for its job: whoever gives it once more is told where that has not done what was asked for.
 #[tokio::test]
-async fn a_key_of_a_job_that_failed_says_how_it_is_run_again() {
+async fn a_key_of_a_job_that_failed_says_what_another_would_do() {
+    let follow = format!("follow it with: aetheris watch {JOB}");
+    let again = "Another --key makes a new job, which calls every tool again: look first at what this one has done: aetheris trace";
+    let ended = |how: &str| format!("sent before with this key, and its job {how}. {again} {JOB}");
     for (code, status, told) in [
-        (202, "pending", ""),
-        (200, "running", "sent before with this key; "),
-        (200, "completed", "sent before with this key, and its job has completed; "),
-        (200, "failed", "sent before with this key, and its job has failed; to run it again give another --key; "),
-        (
-            200,
-            "cancelled",
-            "sent before with this key, and its job was cancelled; to run it again give another --key; ",
-        ),
+        (202, "pending", follow.clone()),
+        (200, "running", format!("sent before with this key; {follow}")),
+        (200, "completed", format!("sent before with this key, and its job has completed; {follow}")),
+        (200, "failed", ended("has failed")),
+        (200, "cancelled", ended("was cancelled")),
     ] {
         let answer = move || async move {
             (StatusCode::from_u16(code).unwrap(), json!({ "job_id": JOB, "status": status }).to_string())
         };
         let url = serve(Router::new().route("/api/agents/{agent}/message", post(answer))).await;
         let ran = run(&url, &["send", "refund", "hi", "--key", "A-1"]).await;
-        assert_eq!(ran.stderr, format!("{told}follow it with: aetheris watch {JOB}\n"), "{status}");
+        assert_eq!(ran.stderr, format!("{told}\n"), "{status}");
         assert_eq!((ran.exit(), ran.stdout.as_str()), (Exit::Done, format!("{JOB}\n").as_str()), "{status}");
     }
 }

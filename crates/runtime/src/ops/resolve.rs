@@ -144,7 +144,7 @@ impl Runtime {
             let bound = limits::NOTE_CHARS_MAX;
             return Err(OpError::InvalidRequest(format!("note: at most {bound} characters are accepted")));
         }
-        if resolution.note.is_empty() {
+        if resolution.note.trim().is_empty() {
             return Err(OpError::InvalidRequest("note: say how it is known; the audit keeps it".to_owned()));
         }
         let row = self.store.job(self.scope.clone(), job).await?.ok_or(OpError::JobNotFound(job))?;

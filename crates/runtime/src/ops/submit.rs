@@ -59,6 +59,10 @@ impl Submission {
         if self.labels.iter().any(|(key, value)| key.is_empty() || too_long(key) || too_long(value)) {
             return invalid(format!("labels: keys have 1 to {chars} characters, values up to {chars}"));
         }
+        // A list asks for `key:value` or `key=value`.
+        if let Some(key) = self.labels.keys().find(|key| key.contains([':', '='])) {
+            return invalid(format!("labels: the key `{key}` has a `:` or `=`, and no list could ask for it"));
+        }
         if self.client_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > limits::CLIENT_KEY_BYTES_MAX) {
             return invalid(format!("Idempotency-Key: 1 to {} bytes are accepted", limits::CLIENT_KEY_BYTES_MAX));
         }
@@ -276,6 +280,9 @@ mod tests {
             (many(limits::LABELS_MAX + 1), Some("labels: at most 32")),
             (labelled(text(label), text(label)), None),
             (labelled(text(label + 1), text(1)), Some("labels: keys")),
+            (labelled("a:b".to_owned(), text(1)), Some("labels: the key")),
+            (labelled("a=b".to_owned(), text(1)), Some("labels: the key")),
+            (labelled("a".to_owned(), "b:c=d".to_owned()), None),
             (labelled(text(1), text(label + 1)), Some("labels: keys")),
             (labelled(String::new(), text(1)), Some("labels: keys")),
             (labelled(text(1), String::new()), None),

@@ -363,6 +363,7 @@ async fn happened_is_accepted_at_once_with_its_result() {
         (r#"{"outcome": "perhaps"}"#, "unknown variant"),
         (r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "result": 1}"#, "has no result"),
         (r#"{"outcome": "happened", "note": "", "permit": 1}"#, "note: say how it is known"),
+        (r#"{"outcome": "happened", "note": " \n ", "permit": 1}"#, "note: say how it is known"),
         (r#"{"outcome": "happened", "who": "me"}"#, "unknown field `who`"),
     ];
     for (body, says) in wrong {

@@ -104,7 +104,8 @@ pub async fn run(given: &args::Bench, context: &Context) -> Result<Exit, Error> 
         context.out.note("this is a debug build: its figures say nothing. Build with --release");
     }
     let parts = chosen(&given.only)?;
-    let cannot = |error| anyhow::anyhow!("the folder to measure in cannot be made: {error}");
+    let beside = given.data.as_deref().unwrap_or(std::path::Path::new("."));
+    let cannot = |error| anyhow::anyhow!("no folder to measure in can be made in {}: {error}", beside.display());
     let place = Arc::new(Place::make(given.data.as_deref()).map_err(cannot)?);
     let plan = Plan { place: Arc::clone(&place), parts, quick: given.quick };
     let mut rows = Rows::default();

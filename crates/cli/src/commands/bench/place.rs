@@ -11,21 +11,20 @@ use crate::error::Error;
 /// can be made any more once the folders are gone.
 pub(crate) struct Place {
     folder: PathBuf,
-    /// The folder that goes with it; `None` where the user has named one, and when it is gone.
+    /// What removes it; `None` when it is gone.
     made: Mutex<Option<Folder>>,
 }
 
 impl Place {
-    /// A folder that the user has named, which stays, or else a new one in the current folder.
+    /// A new folder in the one that the user has named, which stays and is made where it is not there, or else in the current
+    /// one.
     ///
     /// # Errors
     /// It cannot be made.
     pub(super) fn make(named: Option<&Path>) -> io::Result<Self> {
-        if let Some(folder) = named {
-            std::fs::create_dir_all(folder)?;
-            return Ok(Self { folder: folder.to_owned(), made: Mutex::default() });
-        }
-        let made = Folder::make_in(Path::new("."), "aetheris-bench")?;
+        let beside = named.unwrap_or(Path::new("."));
+        std::fs::create_dir_all(beside)?;
+        let made = Folder::make_in(beside, "aetheris-bench")?;
         Ok(Self { folder: made.path().to_owned(), made: Mutex::new(Some(made)) })
     }
 
@@ -88,11 +87,18 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_the_user_has_named_stays() {
+    fn a_folder_that_the_user_has_named_stays_as_it_was() {
         let top = Folder::make_in(&std::env::temp_dir(), "aetheris-place").unwrap();
         let named = top.path().join("mine");
-        let place = Place::make(Some(&named)).unwrap();
-        drop(place.remove());
-        assert!(named.exists());
+        std::fs::create_dir(&named).unwrap();
+        std::fs::write(named.join("aetheris.db"), "theirs").unwrap();
+        for _ in 0..2 {
+            let place = Place::make(Some(&named)).unwrap();
+            place.within("replay", |folder| done(std::fs::write(folder.join("aetheris.db"), ""))).unwrap();
+            drop(place.remove());
+        }
+        let left: Vec<_> = std::fs::read_dir(&named).unwrap().map(|left| left.unwrap().file_name()).collect();
+        assert_eq!(left, ["aetheris.db"]);
+        assert_eq!(std::fs::read_to_string(named.join("aetheris.db")).unwrap(), "theirs");
     }
 }

@@ -13,7 +13,7 @@ pub struct ProveArgs {
     /// The folder beside whose files it is done [default: that of jobstore.sqlite.path]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    /// Fewer rounds and leases of at most 4 s: less than a minute
+    /// Fewer rounds and leases of at most 4 s: about half a minute
     #[arg(long)]
     pub quick: bool,
     /// Another worker.lease_ttl than the configured one, which the report says
@@ -22,7 +22,7 @@ pub struct ProveArgs {
     /// Only the experiments whose name contains this; may be repeated. A name that none contains is answered with all of them
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
-    /// Write the report to a file, as markdown
+    /// Write the report to a file, as markdown; an older report is replaced, no other file
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
     /// Keep the folder with databases and logs; it is always kept where something does not hold

@@ -17,6 +17,7 @@ mod report;
 mod tools;
 mod workspace;
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use aetheris_check::Line;
@@ -118,12 +119,29 @@ impl Drop for Beside {
     }
 }
 
-/// Whether a report can be written there: nobody wants to learn of it after minutes.
+/// Whether a report can be written there: nobody wants to learn of it after minutes. It takes the place of an older report and
+/// of no other file.
 fn writable(report: &Path) -> Result<(), Error> {
-    let opened = std::fs::File::options().create(true).append(true).open(report);
-    opened
-        .map(|_| ())
-        .map_err(|error| Error::Usage(format!("--report: {} cannot be written: {error}", report.display())))
+    let there = report.exists();
+    let looked = || {
+        let mut first = Vec::new();
+        if report.is_file() {
+            std::fs::File::open(report)?.take(report::TITLE.len() as u64).read_to_end(&mut first)?;
+        }
+        std::fs::File::options().create(true).append(true).open(report)?;
+        if !there {
+            std::fs::remove_file(report)?;
+        }
+        Ok(first)
+    };
+    let first = looked().map_err(|error: std::io::Error| {
+        Error::Usage(format!("--report: {} cannot be written: {error}", report.display()))
+    })?;
+    if first.is_empty() || first == report::TITLE.as_bytes() {
+        return Ok(());
+    }
+    let what = "is there and is no report of `prove`: name another file";
+    Err(Error::Usage(format!("--report: {} {what}", report.display())))
 }
 
 /// The experiments whose names contain one of these; all without any.

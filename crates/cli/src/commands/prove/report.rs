@@ -12,6 +12,9 @@ use crate::commands::guarantee::Guarantee;
 use crate::error::counted;
 use crate::render::{Style, Table, Tone};
 
+/// How a report begins.
+pub(super) const TITLE: &str = "# aetheris prove";
+
 /// What came of something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -249,7 +252,7 @@ impl Report {
     /// The same as markdown.
     pub(super) fn markdown(&self) -> String {
         let cell = |text: &str| text.replace('|', "\\|").replace('\n', " ");
-        let mut text = format!("# aetheris prove\n\n**{}**\n\n| | |\n|---|---|\n", self.summary());
+        let mut text = format!("{TITLE}\n\n**{}**\n\n| | |\n|---|---|\n", self.summary());
         for (name, what) in self.header() {
             text.push_str(&format!("| {name} | {} |\n", cell(&what)));
         }

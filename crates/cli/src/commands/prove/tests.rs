@@ -135,6 +135,7 @@ fn memory_cannot_be_proved_over_a_kill() {
 /// A call that is sent again under its permit has to be seen, also where the first broke off before anything acted.
 #[tokio::test]
 async fn the_tools_log_a_call_that_they_break_off() {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
     let log = std::env::temp_dir().join(format!("aetheris-broken-off-{}.jsonl", std::process::id()));
     let tools = Tools::start(&log).await.unwrap();
     let (job, key) = (JobId::from_u128(7), IdempotencyKey::derive(JobId::from_u128(7), &"pay".into(), 0));
@@ -153,4 +154,26 @@ async fn the_tools_log_a_call_that_they_break_off() {
     assert_eq!(lines[0].permit, lines[1].permit);
     assert!(lines[0].permit.is_some() && !lines[0].is_act());
     std::fs::remove_file(log).unwrap();
+}
+
+/// A report takes the place of a report: whoever names their database or agent file by mistake keeps it.
+#[test]
+fn a_report_is_written_over_no_other_file() {
+    let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-report").unwrap();
+    let file = |name: &str| folder.path().join(name);
+    writable(&file("new.md")).unwrap();
+    assert!(!file("new.md").exists(), "nothing is left where nothing is proved");
+    for (name, text) in [("old.md", "# aetheris prove\n\nold"), ("empty.md", "")] {
+        std::fs::write(file(name), text).unwrap();
+        writable(&file(name)).unwrap();
+        assert_eq!(std::fs::read_to_string(file(name)).unwrap(), text);
+    }
+    for (name, text) in [("refund.yaml", "agent: refund\n"), ("short", "#"), ("aetheris.db", "SQLite format 3\0")] {
+        std::fs::write(file(name), text).unwrap();
+        let refused = writable(&file(name)).unwrap_err();
+        assert!(refused.to_string().contains("is no report of `prove`"), "{refused}");
+        assert_eq!((refused.exit(), std::fs::read_to_string(file(name)).unwrap()), (Exit::Usage, text.to_owned()));
+    }
+    writable(Path::new("/dev/null")).unwrap();
+    assert!(writable(&file("no/such.md")).is_err());
 }
