@@ -3,7 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Client, ClientBuilder, Method, StatusCode};
+
+/// What a client is made with whose requests may take so long, their answers included.
+pub(crate) fn builder(request: Duration) -> ClientBuilder {
+    // Fails only where one is installed already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder().timeout(request).no_proxy()
+}
 
 /// A client whose requests take no longer than they are given.
 #[derive(Debug, Clone)]
@@ -15,9 +22,7 @@ impl Http {
     /// # Errors
     /// It cannot be set up.
     pub(crate) fn new(request: Duration) -> Result<Self> {
-        // Fails only where one is installed already, which is as good.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        Ok(Self(Client::builder().timeout(request).no_proxy().build()?))
+        Ok(Self(builder(request).build()?))
     }
 
     /// Sends once. Nothing where no answer came that says anything about the request: none at all, or the server's

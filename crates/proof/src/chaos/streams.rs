@@ -261,7 +261,7 @@ impl Followers {
 
 /// Server-sent events, put together from pieces that break anywhere.
 #[derive(Debug, Default)]
-struct Messages {
+pub(crate) struct Messages {
     rest: Vec<u8>,
     data: String,
     event: String,
@@ -270,7 +270,7 @@ struct Messages {
 
 impl Messages {
     /// Takes a piece, and gives the events that it completes.
-    fn feed(&mut self, piece: &[u8]) -> Result<Vec<Value>> {
+    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<Value>> {
         let mut events = Vec::new();
         self.rest.extend_from_slice(piece);
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

@@ -112,7 +112,7 @@ pub(super) async fn pages(clients: &Clients, job: &str) -> Result<Vec<Value>> {
 }
 
 /// The first place at which two lists of events differ.
-pub(super) fn differing(stored: &[Value], told: &[Value]) -> Option<String> {
+pub(crate) fn differing(stored: &[Value], told: &[Value]) -> Option<String> {
     if stored.len() != told.len() {
         return Some(format!("{} events are told, {} are stored", told.len(), stored.len()));
     }
