@@ -41,6 +41,7 @@ pub(crate) fn weave(source: &str, mutants: &[(Id, &Mutant)]) -> syn::Result<Wove
         planted: Vec::new(),
         is_const: false,
         is_planted: false,
+        arms: Vec::new(),
     };
     for (id, mutant) in mutants {
         finder.wanted.entry((mutant.genre, mutant.span.start)).or_default().push((*id, mutant.replacement.as_str()));
@@ -82,6 +83,8 @@ struct Finder<'a> {
     is_const: bool,
     /// Within what runs only where a bug is planted.
     is_planted: bool,
+    /// Arms of the innermost match that are left out.
+    arms: Vec<Id>,
 }
 
 /// The macro that asks whether a bug is planted.
@@ -234,6 +237,7 @@ impl<'a> Visit<'a> for Finder<'a> {
             || arm.pat.span().byte_range().end..arm.pat.span().byte_range().end,
             |guard| guard.span().byte_range(),
         );
+        self.arms.extend(left_out.iter().map(|(id, _)| id));
         for (id, _) in left_out {
             let (before, around) = if guard.is_some() { ("", ("(", ")")) } else { (" if ", ("", "")) };
             let and = if guard.is_some() { " && " } else { "" };
@@ -256,6 +260,17 @@ impl<'a> Visit<'a> for Finder<'a> {
         self.is_planted |= guard.is_some_and(|guard| self.asks_for_a_bug(guard));
         visit::visit_arm(self, arm);
         self.is_planted = was_planted;
+    }
+
+    fn visit_expr_match(&mut self, expr: &'a syn::ExprMatch) {
+        let outer = std::mem::take(&mut self.arms);
+        visit::visit_expr_match(self, expr);
+        let arms = std::mem::replace(&mut self.arms, outer);
+        // That an arm is missing is told of what the match looks at.
+        if !arms.is_empty() {
+            let branches = arms.into_iter().map(|id| Branch::new(id, String::new())).collect();
+            self.sites.push(Site { range: expr.expr.span().byte_range(), branches, around: ("", "") });
+        }
     }
 
     fn visit_expr_if(&mut self, expr: &'a syn::ExprIf) {
@@ -348,7 +363,8 @@ mod tests {
             span: listed::Span { start: place },
         };
         let woven = weave(source, &[(7, &mutant)]).ok()?;
-        for region in &woven.regions {
+        for region in woven.regions.iter().filter(|region| region.mutants.iter().all(|(_, branch)| !branch.is_empty()))
+        {
             let text = woven.text.get(region.whole.clone())?;
             assert!(text.contains("__mutant(7)"), "{text}");
         }
@@ -448,6 +464,25 @@ mod tests {
             let text = woven(source, genre, at, other).unwrap_or_default();
             assert!(text.contains("__mutant(7)"), "{source}: {text}");
         }
+    }
+
+    /// The compiler points there where an arm is missing.
+    #[test]
+    fn what_a_match_looks_at_stands_for_its_arms() {
+        let source = "fn f() { match g(a) { A => b, B => match c { C => d, _ => e } } }";
+        let Some(column) = source.find("A =>").map(|at| at + 1) else { return };
+        let mutant = Mutant {
+            name: String::new(),
+            file: String::new(),
+            genre: Genre::MatchArm,
+            replacement: String::new(),
+            span: listed::Span { start: Place { line: 1, column } },
+        };
+        let Ok(woven) = weave(source, &[(7, &mutant)]) else { panic!("it is no program") };
+        let regions: Vec<&str> =
+            woven.regions.iter().filter_map(|region| woven.text.get(region.whole.clone())).collect();
+        assert_eq!(regions, ["g(a)", " if !crate::__mutant(7)"], "{}", woven.text);
+        assert!(woven.regions.iter().all(|region| region.mutants.iter().all(|(id, _)| *id == 7)));
     }
 
     #[test]

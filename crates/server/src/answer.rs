@@ -73,3 +73,21 @@ pub(crate) fn typed(status: StatusCode, media: HeaderValue, body: impl Into<Body
     response.headers_mut().insert(header::CONTENT_TYPE, media);
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is written takes no more memory than it needs, and no less is counted for it.
+    #[test]
+    fn a_text_is_counted_to_the_byte() {
+        for value in [
+            serde_json::json!(null),
+            serde_json::json!({ "a": ["é", 1.5, "\""] }),
+            serde_json::json!("x".repeat(9_000)),
+        ] {
+            let Ok(text) = encoded_large(&value) else { panic!("{value}") };
+            assert_eq!((text_bytes(&value), text.capacity()), (text.len(), text.len()));
+        }
+    }
+}

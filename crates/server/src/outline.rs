@@ -458,7 +458,7 @@ mod tests {
             JobFailed { error: error(), node: Some(call.clone()) }.into(),
         ];
         let mut outline = Outline::new(JobId::from_u128(1));
-        let mut epoch = 0;
+        let (mut epoch, mut told) = (0, BASE);
         for (seq, event) in (1..).zip(events) {
             epoch += u32::from(matches!(event, Event::JobClaimed(_)));
             let encoded = EncodedEvent::new(EventId::from_u128(u128::from(seq)), &event);
@@ -477,8 +477,35 @@ mod tests {
             let state = serde_json::to_vec(&outline.state).unwrap().len();
             let kept = state + outline.message.text().len();
             assert!(outline.bytes >= kept, "{:?}: {} are counted, {kept} are kept", event.kind(), outline.bytes);
+            // Nor much more than it was told: the message once more, as it is beside the state.
+            told += encoded.payload.len() + BESIDE;
+            assert!(outline.bytes <= told + limits::PAYLOAD_BYTES_MAX, "{:?}: {}", event.kind(), outline.bytes);
             // The message stays beside the state, and what was left out is not counted.
             assert!(state < 64 * 1024, "{:?}: {state}", event.kind());
+        }
+    }
+
+    /// Only what is large is read again when it is asked for.
+    #[test]
+    fn a_large_output_is_left_out_of_an_outline_and_a_small_one_stays() {
+        let node = StepPath::from("a");
+        let finished: Event = NodeFinished {
+            error: None,
+            model: None,
+            node: node.clone(),
+            output: Some(Json::new(serde_json::json!("done"))),
+            result: StepResult::Success,
+            took_us: None,
+        }
+        .into();
+        for large in [false, true] {
+            let mut state = JobState::new(JobId::from_u128(1));
+            state.steps.entry(node.clone()).or_default().output =
+                Some(Output::Inline(Json::new(serde_json::json!("done"))));
+            let left_out = forget_values(&mut state, &finished, large);
+            assert_eq!(left_out, large.then(|| node.clone()));
+            let kept = Json::new(if large { serde_json::Value::Null } else { serde_json::json!("done") });
+            assert_eq!(state.steps[&node].output, Some(Output::Inline(kept)));
         }
     }
 }

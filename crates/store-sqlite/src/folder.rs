@@ -332,6 +332,23 @@ fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
 mod tests {
     use super::*;
 
+    /// A lock is on a file: one that has lost its name to another keeps nobody from that.
+    #[test]
+    fn a_held_file_knows_whether_its_name_is_still_its_own() {
+        let folder = std::env::temp_dir().join(format!("aetheris-held-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [path, other] = ["lock", "other"].map(|name| folder.join(name));
+        let (held, made) = Held::take(&path, Hold::Alone, Some(For::Process)).unwrap().unwrap();
+        assert!(made && held.is_in_place());
+        std::fs::write(&other, "").unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert!(!held.is_in_place());
+        assert!(Held::take(&path, Hold::Alone, None).unwrap().is_some(), "another may have the name's file");
+        std::fs::remove_file(&path).unwrap();
+        assert!(!held.is_in_place());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
     /// Whoever may write in a folder could have a restore give them what is not theirs.
     #[test]
     fn a_file_with_another_name_and_a_link_are_not_given_away() {

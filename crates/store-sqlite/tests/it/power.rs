@@ -368,6 +368,22 @@ async fn a_commit_that_fails_is_told_as_unknown_or_as_nothing() {
     }
 }
 
+/// The log is copied into the file after everybody was answered: nobody is told that it failed. The process must not go on
+/// where the disk did, and goes on where it is only full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_cannot_be_copied_ends_the_process_unless_the_disk_is_full() {
+    for (fault, ends) in [(Fault::Sync, true), (Fault::Write, true), (Fault::Full, false)] {
+        let harness = Failing { fatal: Arc::default(), taped: Taped::new() };
+        let (watched, fixture) = (harness.taped.watched.clone(), Fixture::open(&harness).await);
+        let mut author = Author { asked: Vec::new(), fixture, watched: &watched };
+        watched.fail(Kind::Database, fault, 0, usize::MAX);
+        for _ in 0..9 {
+            author.job(600_000).await;
+        }
+        assert_eq!(harness.fatal.load(Ordering::SeqCst) > 0, ends, "{fault:?}");
+    }
+}
+
 /// Readiness goes by it: each part by itself, until it works again, for which a question tries a write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_failed_is_told_until_it_works_again() {
