@@ -7,6 +7,7 @@
 use std::fmt;
 
 use aetheris_core::event::Usage;
+use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
 use aetheris_runtime::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES};
@@ -105,7 +106,7 @@ impl Endpoint {
         let unreadable = |what: &str| retryable("model_answer_unreadable", self.words(request, what));
         let completion: Completion = serde_json::from_slice(body)
             .map_err(|error| unreadable(&format!("answered what is not a chat completion: {error}")))?;
-        let counted = completion.usage.as_ref().and_then(counted);
+        let counted = completion.usage.and_then(counted);
         let asked = request.prompt.len() + request.system.as_ref().map_or(0, String::len);
         let used = |answer: usize| {
             let estimated = || Usage { completion_tokens: estimate(answer), prompt_tokens: estimate(asked) };
@@ -216,22 +217,12 @@ fn body(model: &str, request: &ModelRequest) -> Value {
 }
 
 /// What the endpoint has counted. None where it cannot be read: an answer that was paid for is not asked again for that.
-fn counted(usage: &Value) -> Option<Usage> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "whole, and within the range by the bound"
-    )]
-    let whole = |double: &f64| (0.0..WHOLE_MAX).contains(double) && double.fract() == 0.0;
-    let count = |name: &str| match usage.as_object()?.get(name) {
-        None => Some(0),
-        Some(count) => count.as_u64().or_else(|| count.as_f64().filter(whole).map(|double| double as u64)),
-    };
+fn counted(usage: Value) -> Option<Usage> {
+    // As everywhere, `5.0` is the integer 5.
+    let usage = Json::new(usage);
+    let count = |name: &str| usage.as_object()?.get(name).map_or(Some(0), Value::as_u64);
     Some(Usage { completion_tokens: count("completion_tokens")?, prompt_tokens: count("prompt_tokens")? })
 }
-
-/// Up to here every whole double is an integer of its own.
-const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Tokens of so many bytes where the endpoint does not count: four bytes each, as a budget is better kept
 /// roughly than not at all.
