@@ -142,7 +142,8 @@ pub(crate) fn quiet(path: &Path) -> Result<Connection, Error> {
     let without_index = || !index.exists();
     if without_index() && fs::metadata(&log).is_ok_and(|log| log.len() > 0) && without_index() {
         return Err(Error::Unavailable(format!(
-            "{} stands there without {}: copy both, or let a process open the database once",
+            "{} stands there without {}: copy both, let a process open the database once, or look at a backup of it \
+             (`aetheris backup`)",
             log.display(),
             index.display()
         )));

@@ -17,8 +17,11 @@ mod report;
 mod tools;
 mod workspace;
 
+use std::convert::Infallible;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use aetheris_check::Line;
 use aetheris_store::system::System;
@@ -72,11 +75,12 @@ pub async fn run(given: &ProveArgs, config: &Config, context: &Context) -> Resul
     let beside = Beside::make(&plan.beside)?;
     let mut folder = Folder::make_in(&plan.beside, "aetheris-prove")
         .map_err(|error| anyhow::anyhow!("no folder can be made in {}: {error}", plan.beside.display()))?;
-    let teller = Teller { out: context.out.clone() };
+    let teller = Teller { out: context.out.clone(), running: Mutex::default() };
     let ran = tokio::select! {
         ran = perform(&plan, &chosen, folder.path(), &teller) => ran,
         stopped = asked_to_stop() => Err(stopped),
     };
+    teller.out.progress("");
     let mut report = ran?;
     if given.keep || !report.proved {
         folder.keep();
@@ -161,9 +165,24 @@ fn chosen(only: &[String]) -> Result<Vec<Experiment>, Error> {
 /// Tells how it goes. With `--json`, stdout is for the one value.
 struct Teller {
     out: Out,
+    running: Mutex<Vec<&'static str>>,
 }
 
 impl Teller {
+    /// Shows what runs, each second. Ends with whatever it is raced against.
+    async fn show(&self, estimate: u64) -> Infallible {
+        let began = Instant::now();
+        loop {
+            let line = format!("{} … {} s of about {estimate}", self.running().join(", "), began.elapsed().as_secs());
+            self.out.progress(&line);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<&'static str>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn line(&self, line: &str) {
         if self.out.json {
             self.out.note(line);
@@ -178,6 +197,8 @@ impl Teller {
     }
 
     fn done(&self, done: &Done) {
+        self.running().retain(|name| *name != done.name);
+        self.out.progress("");
         // Padded before it is painted: colours have no width.
         let verdict = self.style().paint(done.verdict.tone(), &format!("{:<13}", done.verdict.words()));
         let (name, cases, seconds) = (done.name, done.examined, done.seconds);
@@ -221,7 +242,10 @@ async fn perform(plan: &Plan, chosen: &[Experiment], folder: &Path, teller: &Tel
         }
         done
     };
-    let (waited, mut done) = tokio::join!(waiting, busy);
+    let (waited, mut done) = tokio::select! {
+        done = async { tokio::join!(waiting, busy) } => done,
+        never = teller.show(estimate) => match never {},
+    };
     done.extend(waited);
     machine.look_at_clocks();
     let report = report(plan, (machine, durability), done, began.elapsed().as_secs_f64());
@@ -247,6 +271,7 @@ fn estimate(plan: &Plan, chosen: &[Experiment]) -> u64 {
 /// Runs one experiment in a folder of its own, checks every invariant after it, and tells of it.
 async fn conduct(experiment: Experiment, plan: &Plan, folder: &Path, teller: &Teller) -> Done {
     let began = Instant::now();
+    teller.running().push(experiment.id());
     let (cases, invariants) = match Workspace::new(plan, folder.join(experiment.id())).await {
         Ok(mut workspace) => {
             let ran = experiment.run(&mut workspace).await;
