@@ -490,6 +490,31 @@ mod tests {
             events.iter().for_each(|event| search.take(event).unwrap());
             assert_eq!(search.said.map(|said| said.answer.outcome), said, "call {number}");
         }
+        // What was to come of it is what its own step does next.
+        let retried = |step: &str| NodeRetryScheduled {
+            after_us: 0,
+            error: Failure::new("did_not_happen", "said so"),
+            model: None,
+            node: StepPath::from(step),
+        };
+        let failed = NodeFinished {
+            error: Some(Failure::new("did_not_happen", "said so")),
+            model: None,
+            node: StepPath::from("n2"),
+            output: None,
+            result: StepResult::PermanentFailure,
+            took_us: None,
+        };
+        for (seq, next, followed) in [
+            (5, Event::from(retried("n2")), Some(Then::Retry)),
+            (5, failed.into(), Some(Then::Fail)),
+            (5, retried("n1").into(), None),
+            (6, retried("n2").into(), None),
+        ] {
+            let mut search = Search { key: IdempotencyKey::from_u128(2), node: None, permit: 1, said: None };
+            events.iter().chain([&row(seq, next)]).for_each(|event| search.take(event).unwrap());
+            assert_eq!(search.said.and_then(|said| said.followed), followed, "{seq}");
+        }
     }
 
     /// Whoever answers otherwise is told what is recorded, and no more than that.
