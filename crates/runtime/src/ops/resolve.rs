@@ -440,24 +440,23 @@ mod tests {
         }
     }
 
-    /// Each call of a job has its first permit, and a person may have answered for several of them.
-    #[test]
-    fn what_was_said_of_one_call_is_not_taken_for_another_ones() {
-        let row = |seq, event: Event| {
-            let encoded = aetheris_core::event::EncodedEvent::new(EventId::from_u128(u128::from(seq)), &event);
-            EventRow {
-                at: Timestamp::default(),
-                fence: Fence::default(),
-                hash: Hash::ZERO,
-                id: encoded.id,
-                kind: encoded.kind.code(),
-                payload: encoded.payload,
-                payload_hash: encoded.payload_hash,
-                schema_version: encoded.schema_version,
-                seq,
-            }
-        };
-        let started = |number: u128| ToolInvocationStarted {
+    fn row(seq: u64, event: &Event) -> EventRow {
+        let encoded = aetheris_core::event::EncodedEvent::new(EventId::from_u128(u128::from(seq)), event);
+        EventRow {
+            at: Timestamp::default(),
+            fence: Fence::default(),
+            hash: Hash::ZERO,
+            id: encoded.id,
+            kind: encoded.kind.code(),
+            payload: encoded.payload,
+            payload_hash: encoded.payload_hash,
+            schema_version: encoded.schema_version,
+            seq,
+        }
+    }
+
+    fn started(number: u128) -> Event {
+        ToolInvocationStarted {
             effect: EffectClass::AtMostOnce,
             input: None,
             key: IdempotencyKey::from_u128(number),
@@ -467,8 +466,12 @@ mod tests {
             permit_id: PermitId::from_u128(number),
             tool: ToolName::from("t"),
             tool_version: None,
-        };
-        let resolved = |number: u128, outcome| InDoubtResolved {
+        }
+        .into()
+    }
+
+    fn resolved(number: u128, outcome: DoubtOutcome) -> Event {
+        InDoubtResolved {
             by: Resolver::Operator,
             grounds: None,
             node: StepPath::from(format!("n{number}").as_str()),
@@ -478,19 +481,33 @@ mod tests {
             result: None,
             settle_us: None,
             then: None,
-        };
-        let events = [
-            row(1, started(1).into()),
-            row(2, started(2).into()),
-            row(3, resolved(1, DoubtOutcome::Happened).into()),
-            row(4, resolved(2, DoubtOutcome::DidNotHappen).into()),
-        ];
+        }
+        .into()
+    }
+
+    /// Two calls, answered one after the other.
+    fn answers() -> [EventRow; 4] {
+        [
+            row(1, &started(1)),
+            row(2, &started(2)),
+            row(3, &resolved(1, DoubtOutcome::Happened)),
+            row(4, &resolved(2, DoubtOutcome::DidNotHappen)),
+        ]
+    }
+
+    /// Each call of a job has its first permit, and a person may have answered for several of them.
+    #[test]
+    fn what_was_said_of_one_call_is_not_taken_for_another_ones() {
         for (number, said) in [(1, Some(DoubtOutcome::Happened)), (2, Some(DoubtOutcome::DidNotHappen)), (3, None)] {
             let mut search = Search { key: IdempotencyKey::from_u128(number), node: None, permit: 1, said: None };
-            events.iter().for_each(|event| search.take(event).unwrap());
+            answers().iter().for_each(|event| search.take(event).unwrap());
             assert_eq!(search.said.map(|said| said.answer.outcome), said, "call {number}");
         }
-        // What was to come of it is what its own step does next.
+    }
+
+    /// What was to come of an answer is what its own step did next.
+    #[test]
+    fn what_a_person_wanted_is_told_by_what_followed() {
         let retried = |step: &str| NodeRetryScheduled {
             after_us: 0,
             error: Failure::new("did_not_happen", "said so"),
@@ -512,7 +529,7 @@ mod tests {
             (6, retried("n2").into(), None),
         ] {
             let mut search = Search { key: IdempotencyKey::from_u128(2), node: None, permit: 1, said: None };
-            events.iter().chain([&row(seq, next)]).for_each(|event| search.take(event).unwrap());
+            answers().iter().chain([&row(seq, &next)]).for_each(|event| search.take(event).unwrap());
             assert_eq!(search.said.and_then(|said| said.followed), followed, "{seq}");
         }
     }
