@@ -337,6 +337,12 @@ mod tests {
         tape.kill(7, &folder).unwrap();
         assert_eq!(std::fs::read(folder.join("a")).unwrap(), [vec![b'b'; SECTOR], vec![b'c'; SECTOR]].concat());
         std::fs::remove_dir_all(folder).unwrap();
+        // All that was to be synced, and not only the last of it.
+        let two = [
+            &ops[..],
+            &[write(512, b'd', 1), Op::SyncFailed(0), write(1024, b'c', 1), Op::Sync { file: 0, folder: false }],
+        ];
+        assert_eq!(found(two.concat(), 8), ["aac"]);
     }
 
     #[test]

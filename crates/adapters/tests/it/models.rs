@@ -284,6 +284,7 @@ async fn a_count_that_is_written_otherwise_is_read_and_one_that_is_none_estimate
     for (usage, expected) in [
         (json!({ "prompt_tokens": 9.0, "completion_tokens": 5e0 }), counted),
         (json!({ "prompt_tokens": 9, "completion_tokens": 5, "details": null }), counted),
+        (json!({ "prompt_tokens": 9 }), Usage { completion_tokens: 0, prompt_tokens: 9 }),
         (json!({ "prompt_tokens": 9, "completion_tokens": 5.5 }), estimated),
         (json!({ "prompt_tokens": 9, "completion_tokens": null }), estimated),
         (json!({ "prompt_tokens": "9", "completion_tokens": 5 }), estimated),
