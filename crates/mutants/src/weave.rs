@@ -437,7 +437,7 @@ mod tests {
             ("fn f() { match a { 1 if !planted!(\"x\") => b, _ => y } }", Genre::MatchArmGuard, "!planted", "true"),
             ("fn f() { if a > 2 || !planted!(\"x\") { g() } }", Genre::BinaryOperator, "> 2", "<"),
         ] {
-            let Some(column) = source.find(at).map(|at| at + 1) else { continue };
+            let Some(column) = source.find(at).map(|at| at + 1) else { panic!("{source}") };
             let mutant = Mutant {
                 name: String::new(),
                 file: String::new(),
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn what_a_match_looks_at_stands_for_its_arms() {
         let source = "fn f() { match g(a) { A => b, B => match c { C => d, _ => e } } }";
-        let Some(column) = source.find("A =>").map(|at| at + 1) else { return };
+        let Some(column) = source.find("A =>").map(|at| at + 1) else { panic!("{source}") };
         let mutant = Mutant {
             name: String::new(),
             file: String::new(),

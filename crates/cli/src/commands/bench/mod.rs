@@ -106,7 +106,7 @@ pub async fn run(given: &args::Bench, context: &Context) -> Result<Exit, Error> 
     let parts = chosen(&given.only)?;
     let beside = given.data.as_deref().unwrap_or(std::path::Path::new("."));
     let cannot = |error| anyhow::anyhow!("no folder to measure in can be made in {}: {error}", beside.display());
-    let place = Arc::new(Place::make(given.data.as_deref()).map_err(cannot)?);
+    let place = Arc::new(Place::make(beside).map_err(cannot)?);
     let plan = Plan { place: Arc::clone(&place), parts, quick: given.quick };
     let mut rows = Rows::default();
     // What is measured holds this thread for long: the request to stop is heard by another one, which waits for

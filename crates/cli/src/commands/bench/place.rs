@@ -16,13 +16,11 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A new folder in the one that the user has named, which stays and is made where it is not there, or else in the current
-    /// one.
+    /// A new folder in this one, which stays, and is made where it is not there.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(super) fn make(named: Option<&Path>) -> io::Result<Self> {
-        let beside = named.unwrap_or(Path::new("."));
+    pub(super) fn make(beside: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(beside)?;
         let made = Folder::make_in(beside, "aetheris-bench")?;
         Ok(Self { folder: made.path().to_owned(), made: Mutex::new(Some(made)) })
@@ -93,7 +91,7 @@ mod tests {
         std::fs::create_dir(&named).unwrap();
         std::fs::write(named.join("aetheris.db"), "theirs").unwrap();
         for _ in 0..2 {
-            let place = Place::make(Some(&named)).unwrap();
+            let place = Place::make(&named).unwrap();
             place.within("replay", |folder| done(std::fs::write(folder.join("aetheris.db"), ""))).unwrap();
             drop(place.remove());
         }
