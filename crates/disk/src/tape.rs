@@ -80,6 +80,12 @@ impl Tape {
         &self.ops
     }
 
+    /// The number of a file, if anything was done to it.
+    #[must_use]
+    pub fn file(&self, name: &str) -> Option<usize> {
+        self.names.iter().position(|known| known == name)
+    }
+
     /// The marks before a moment.
     #[must_use]
     pub fn marks(&self, before: usize) -> Vec<u64> {

@@ -271,9 +271,15 @@ fn preset(tool: &str, given: Program) -> Program {
 
 fn line(tool: &str, at: Timestamp, program: &Program, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let acts = program.pure != Some(true);
+    let permit = header("aetheris-permit").map(parse_permit).transpose().ok()?;
+    // Without it nobody could tell one call from the same call sent again.
+    if acts && permit.is_none() {
+        return None;
+    }
     Some(WitnessLine {
         kind: WitnessKind::BodyStart,
-        acts: program.pure != Some(true),
+        acts,
         at,
         attempt: header("aetheris-attempt")?.parse().ok()?,
         fence: parse_fence(header("aetheris-fence")?).ok()?,
@@ -281,7 +287,7 @@ fn line(tool: &str, at: Timestamp, program: &Program, headers: &HeaderMap, body:
         job: header("aetheris-job")?.parse().ok()?,
         key: header("idempotency-key")?.parse().ok()?,
         node: header("aetheris-node")?.into(),
-        permit: header("aetheris-permit").map(parse_permit).transpose().ok()?,
+        permit,
         result_hash: None,
         tool: tool.to_owned(),
     })
@@ -396,4 +402,34 @@ fn write(memory: &Shared, line: &WitnessLine) -> Result<()> {
 
 fn lock(memory: &Shared) -> std::sync::MutexGuard<'_, Memory> {
     memory.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_acts_names_its_permit() {
+        let mut headers = HeaderMap::new();
+        let key = IdempotencyKey::derive(aetheris_core::id::JobId::from_u128(7), &"pay".into(), 0).to_string();
+        let job = aetheris_core::id::JobId::from_u128(7).to_string();
+        let named = [
+            ("aetheris-attempt", "1"),
+            ("aetheris-fence", "1.1"),
+            ("aetheris-job", job.as_str()),
+            ("aetheris-node", "pay"),
+            ("idempotency-key", key.as_str()),
+        ];
+        for (name, value) in named {
+            headers.insert(name, value.parse().unwrap());
+        }
+        let read = |tool: &str, headers: &HeaderMap| {
+            let program = preset(tool, Program::default());
+            line(tool, Timestamp::from_micros(1), &program, headers, &Bytes::from_static(b"{}"))
+        };
+        assert!(read("pure", &headers).is_some(), "what changes nothing needs no permit");
+        assert!(read("act", &headers).is_none());
+        headers.insert("aetheris-permit", "1.1".parse().unwrap());
+        assert!(read("act", &headers).is_some_and(|line| line.acts && line.permit.is_some()));
+    }
 }

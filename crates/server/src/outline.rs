@@ -369,6 +369,21 @@ mod tests {
         assert_eq!((kept.iter().len(), kept.taken()), (most, most * BASE));
     }
 
+    fn row(seq: u64, epoch: u32, event: &Event) -> EventRow {
+        let encoded = EncodedEvent::new(EventId::from_u128(u128::from(seq)), event);
+        EventRow {
+            at: Timestamp::from_micros(i64::try_from(seq).unwrap()),
+            fence: Fence { epoch, generation: 1 },
+            hash: Hash::ZERO,
+            id: encoded.id,
+            kind: encoded.kind.code(),
+            payload: encoded.payload,
+            payload_hash: encoded.payload_hash,
+            schema_version: encoded.schema_version,
+            seq,
+        }
+    }
+
     /// Each kind of event that leaves something in a state, with that at its largest.
     #[test]
     #[expect(clippy::too_many_lines, reason = "a table")]
@@ -461,27 +476,41 @@ mod tests {
         let (mut epoch, mut told) = (0, BASE);
         for (seq, event) in (1..).zip(events) {
             epoch += u32::from(matches!(event, Event::JobClaimed(_)));
-            let encoded = EncodedEvent::new(EventId::from_u128(u128::from(seq)), &event);
-            let row = EventRow {
-                at: Timestamp::from_micros(i64::try_from(seq).unwrap()),
-                fence: Fence { epoch, generation: 1 },
-                hash: Hash::ZERO,
-                id: encoded.id,
-                kind: encoded.kind.code(),
-                payload: encoded.payload.clone(),
-                payload_hash: encoded.payload_hash,
-                schema_version: encoded.schema_version,
-                seq,
-            };
+            let row = row(seq, epoch, &event);
             outline.take(&row).unwrap_or_else(|error| panic!("{seq} {:?}: {error}", event.kind()));
             let state = serde_json::to_vec(&outline.state).unwrap().len();
             let kept = state + outline.message.text().len();
             assert!(outline.bytes >= kept, "{:?}: {} are counted, {kept} are kept", event.kind(), outline.bytes);
             // Nor much more than it was told: the message once more, as it is beside the state.
-            told += encoded.payload.len() + BESIDE;
+            told += row.payload.len() + BESIDE;
             assert!(outline.bytes <= told + limits::PAYLOAD_BYTES_MAX, "{:?}: {}", event.kind(), outline.bytes);
             // The message stays beside the state, and what was left out is not counted.
             assert!(state < 64 * 1024, "{:?}: {state}", event.kind());
+        }
+    }
+
+    /// What a signal has brought is left out, and is not the output of a step that ends with a value of its own.
+    #[test]
+    fn the_place_of_what_was_left_out_is_the_outputs_own() {
+        let node = StepPath::from("ask");
+        let large = Json::new(serde_json::json!("x".repeat(2 * SMALL)));
+        let mut state = JobState::new(JobId::from_u128(1));
+        state.seq = 6;
+        state.status = aetheris_core::job::JobStatus::Running;
+        state.fence = Fence { epoch: 1, generation: 1 };
+        let step = state.steps.entry(node.clone()).or_default();
+        step.status = StepStatus::Running;
+        step.wait_end = Some(WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) });
+        for (output, place) in
+            [(Some(Json::new(serde_json::json!("own"))), None), (None, Some(6)), (Some(large), Some(7))]
+        {
+            let mut outline = Outline::new(JobId::from_u128(1));
+            outline.state = state.clone();
+            outline.left_out.insert(node.clone(), 6);
+            let (error, model, node) = (None, None, node.clone());
+            let ended = NodeFinished { error, model, node, output, result: StepResult::Success, took_us: None };
+            outline.take(&row(7, 1, &ended.into())).unwrap();
+            assert_eq!(outline.left_out.values().next().copied(), place);
         }
     }
 

@@ -25,7 +25,7 @@ use crate::part::{Part, Stop, remove_abandoned};
 use crate::pieces::{Next, Waited};
 use crate::queries::Query;
 use crate::seen::{self, Alone, Custody, Known};
-use crate::{folder, migrate, open};
+use crate::{folder, migrate, open, wal};
 
 /// How long one piece waits for a lock before it is asked for again.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -312,6 +312,8 @@ fn known_of(database: &Path) -> Option<Known> {
 /// Copies the log of a database that nobody has open into it, and takes the log away.
 fn whole(database: &Path) -> Result<(), Error> {
     let conn = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    wal::left_as_it_is(&conn)?;
+    wal::write_again(&conn, database)?;
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     conn.close().map_err(|(_, error)| error)?;
     Ok(())

@@ -169,6 +169,7 @@ fn patiently<T>(patience: Duration, ask: impl Fn() -> Result<T, Error>) -> Resul
 fn opened(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
+    wal::left_as_it_is(&conn)?;
     conn.busy_timeout(BUSY)?;
     stable(&conn)?;
     Ok(conn)

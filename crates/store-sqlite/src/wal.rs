@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 
 use crate::error::Error;
 use crate::queries::{Prepared, Query};
@@ -21,21 +22,30 @@ const REST_MIN: Duration = Duration::from_secs(1);
 /// The longest rest: one hundredth of the time is waited at most.
 const REST_MAX: Duration = Duration::from_secs(10);
 
+/// The log that a connection finds is not copied into the database when it is closed, as SQLite does where it is the last one:
+/// it may not be on the disk ([`write_again`]).
+pub(crate) fn left_as_it_is(conn: &Connection) -> Result<(), Error> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !aetheris_fault::planted!("log-copied-at-a-look"))?;
+    Ok(())
+}
+
 /// Writes the log again as it is and syncs it, before this process writes or answers anything. After a sync that failed, the
 /// system may hold for written what never reached the disk: it is read here like the rest, and what is synced behind it would
-/// be lost with it when the power fails. Nobody else changes a log while this connection may write. Costs one pass over the
-/// log and one fsync, where a process before this one has left a log.
+/// be lost with it when the power fails; a database that it was half copied into would be damaged. Nobody else changes a log
+/// while this connection may write. From here on it may be copied. Costs one pass over the log and one fsync, where a process
+/// before this one has left a log.
 pub(crate) fn write_again(conn: &Connection, database: &Path) -> Result<(), Error> {
     let log = file::beside(&file::resolved(database)?, file::WAL);
     let is_there = || std::fs::metadata(&log).is_ok_and(|found| found.len() > 0);
-    if !is_there() || aetheris_fault::planted!("log-taken-as-synced") {
-        return Ok(());
+    if is_there() && !aetheris_fault::planted!("log-taken-as-synced") {
+        conn.execute_batch(Query::Begin.sql())?;
+        // Whoever had the database last may have taken the log away meanwhile.
+        let written = if is_there() { folder::write_again(&log) } else { Ok(()) };
+        conn.execute_batch(Query::Rollback.sql())?;
+        written?;
     }
-    conn.execute_batch(Query::Begin.sql())?;
-    // Whoever had the database last may have taken the log away meanwhile.
-    let written = if is_there() { folder::write_again(&log) } else { Ok(()) };
-    conn.execute_batch(Query::Rollback.sql())?;
-    written
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
+    Ok(())
 }
 
 /// Copies the whole log into the file and empties it, if nobody else has it open.
@@ -145,6 +155,30 @@ mod tests {
         assert_eq!(now(), (Became::Copied, true));
         write(10);
         assert_eq!(now(), (Became::Left, false));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Whoever may write could change the log meanwhile, or take it away.
+    #[test]
+    fn a_log_that_was_left_is_written_again_by_who_may_write_alone() {
+        let folder = std::env::temp_dir().join(format!("aetheris-wal-again-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("aetheris.db");
+        let open = || Connection::open(&path).unwrap();
+        let (writer, again) = (open(), open());
+        writer.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
+        writer.execute_batch("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a)").unwrap();
+        let log = file::beside(&path, file::WAL);
+        let before = std::fs::read(&log).unwrap();
+        again.busy_timeout(Duration::ZERO).unwrap();
+        writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+        assert!(write_again(&again, &path).unwrap_err().is_busy());
+        writer.execute_batch("ROLLBACK").unwrap();
+        write_again(&again, &path).unwrap();
+        assert!(!before.is_empty() && std::fs::read(&log).unwrap() == before);
+        // It holds nobody up any more.
+        writer.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();
+        drop((writer, again));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -614,6 +614,10 @@ mod tests {
         other.execute("UPDATE meta SET writes = writes + 1", []).unwrap();
         writer.others_at = Some(ticks());
         assert!(!notices(&mut writer), "it has looked a moment ago");
+        let (claim, _another) = pending(ticks() + Duration::from_secs(3_600));
+        writer.drain(Some(Request::Claim(claim)));
+        assert!(notices(&mut writer), "a new claim finds at once what others have written");
+        other.execute("UPDATE meta SET writes = writes + 1", []).unwrap();
         writer.others_at = Some(ticks() - LOOK);
         assert!(notices(&mut writer));
         writer.others_at = Some(ticks() - LOOK);

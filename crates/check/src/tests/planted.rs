@@ -189,6 +189,10 @@ fn bodies() {
     in_story(C2, |s| s.witness[0].at = at(19));
     in_story(C2, |s| s.witness[0].fence = fence(2));
     in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1));
+    // Whether it sorts before the call's own or behind it.
+    for key in [IdempotencyKey::from_u128(1), IdempotencyKey::from_u128(u128::MAX)] {
+        in_story(C4, |s| s.witness.push(WitnessLine { acts: false, key, ..seen(WitnessKind::Dropped, 26) }));
+    }
     in_story(C6, |s| s.witness[0].at = at(31));
     in_story(C7, |s| s.witness[1].result_hash = Some(Json::null().hash()));
 }

@@ -134,6 +134,11 @@ async fn bodies() {
     in_story(C2, |s| s.witness[0].fence = Fence { generation: 1, epoch: 2 }).await;
     in_story(C2, |s| s.witness[0].job = JobId::from_u128(99)).await;
     in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1)).await;
+    // Whether it sorts before the call's own or behind it.
+    for key in [IdempotencyKey::from_u128(1), IdempotencyKey::from_u128(u128::MAX)] {
+        let other = |key| WitnessLine { acts: false, key, ..story::seen(WitnessKind::Dropped, 26) };
+        in_story(C4, |s| s.witness.push(other(key))).await;
+    }
     in_story(C6, |s| s.witness[0].at = Timestamp::from_micros(31)).await;
     in_story(C7, |s| s.witness[1].result_hash = Some(Json::null().hash())).await;
 }

@@ -321,6 +321,20 @@ mod tests {
         }
     }
 
+    /// What still fills while the run warms up is not what the end is compared with.
+    #[test]
+    fn the_end_is_compared_with_the_first_parts_after_the_warming_up() {
+        let with = |memory: [u64; PARTS]| {
+            let mut samples = even();
+            samples.iter_mut().zip(memory).for_each(|(sample, mib)| sample.memory = mib * MIB);
+            drifts(&samples)
+        };
+        // 125 % of the middle of the fourth to sixth part, and 16 MiB: 141 MiB.
+        assert_eq!(with([10, 10, 10, 60, 100, 900, 0, 141, 141, 141]), Vec::<String>::new());
+        let found = with([900, 900, 900, 60, 100, 900, 900, 142, 142, 142]);
+        assert!(found.len() == 1 && found[0].starts_with("resident bytes"), "{found:?}");
+    }
+
     #[test]
     fn a_machine_that_is_busy_for_a_while_is_no_drift() {
         let with = |late: [u64; 3]| {

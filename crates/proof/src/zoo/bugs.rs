@@ -193,6 +193,11 @@ pub const BUGS: &[Bug] = &[
         "a log whose sync has failed is not written again by the next process",
         "acknowledged_after_a_failed_sync",
     ),
+    tested(
+        "log-copied-at-a-look",
+        "who looks at a database and goes copies the log that was left into it before it is synced",
+        "is_written_again_before_anything_else",
+    ),
     tested("unclear-commit-failed", "a COMMIT of unknown outcome is told as failed", "a_commit_that_fails_is_told"),
     tested("torn-reads", "a history is read without a transaction", "questions_that_are_asked_at_once"),
     tested("queue-slot-leaks", "each claim takes a place in the writer's queue for ever", "the_queue_has_room"),

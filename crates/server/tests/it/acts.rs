@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aetheris_core::event::{Event, Failure, NodeRetryScheduled, NodeStarted};
+use aetheris_core::event::{Event, EventKind, Failure, NodeRetryScheduled, NodeStarted};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::time::Span;
@@ -182,39 +182,72 @@ async fn did_not_happen_is_accepted_after_the_deadline_only() {
 /// Call, answer and the newest checkpoint are pages apart.
 #[tokio::test]
 async fn an_answer_is_known_however_many_events_are_before_and_behind_it() {
-    let bed = Bed::new();
-    let agent = format!("{PAY}    - {{ id: busy, kind: transform, output: 1 }}\n");
-    bed.call("PUT", "/api/agents/pay", agent).await.is(201);
-    let job = bed.send("pay", "5").await;
-    let hand = bed.claim().await;
-    let call = hand.permit("send").await;
-    tried_often(&hand, 1).await;
-    bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
-    let key = hand.doubt_and_pause(call, "send").await;
-    let path = format!("/api/jobs/{job}/in-doubt/{key}");
-    let retry = r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true, "then": "retry"}"#;
-    bed.call("POST", &path, retry).await.is(202);
-    let answered = bed.store.job(Scope::System, hand.job).await.unwrap().unwrap().seq;
+    let page = u32::try_from(limits::PAGE_EVENTS_MAX).unwrap();
+    let answered = Denied::after(page).await;
+    let Denied { bed, job, seq, .. } = &answered;
     bed.call("POST", &format!("/api/jobs/{job}/resume"), "").await.is(202);
-    let page = limits::PAGE_EVENTS_MAX;
-    tried_often(&bed.claim().await, u32::try_from(page / 2).unwrap() + 1).await;
+    let hand = bed.claim().await;
+    tried_often(&hand, page / 2 + 1, page).await;
     let checkpoint = bed.store.history(Scope::System, hand.job, false).await.unwrap().unwrap().checkpoint.unwrap();
-    assert!(u64::try_from(page).unwrap() < answered && answered < checkpoint.seq, "{answered} {}", checkpoint.seq);
+    assert!(u64::from(page) < *seq && *seq < checkpoint.seq, "{seq} {}", checkpoint.seq);
+    answered.is_known().await;
 
-    bed.call("POST", &path, retry).await.is(200);
-    let fail = retry.replace("\"retry\"", "\"fail\"");
-    let conflict = bed.call("POST", &path, fail).await;
-    let said = conflict.problem(409, "state_conflict");
-    assert!(said.contains("recorded of permit 1: it did not happen"), "{said}");
+    // The first event of a page, and the last one of the page before.
+    let before = u32::try_from(Denied::after(0).await.seq).unwrap();
+    for place in [page, page + 1] {
+        let answered = Denied::after(place - before).await;
+        assert_eq!(answered.seq, u64::from(place));
+        answered.is_known().await;
+    }
 }
 
-/// Another step of a job is tried from its nth time on until there is a page more of events.
-async fn tried_often(hand: &Hand, first: u32) {
-    const OF_A_UNIT: u32 = 50;
-    let tries = u32::try_from(limits::PAGE_EVENTS_MAX / 2).unwrap();
-    for first in (first..first + tries).step_by(usize::try_from(OF_A_UNIT).unwrap()) {
-        let of_a_try = |number| [NodeStarted { number, ..started("busy") }.into(), tried_again("busy")];
-        hand.push((first..first + OF_A_UNIT).flat_map(of_a_try)).await;
+/// A job whose call an operator has said not to have happened.
+struct Denied {
+    bed: Bed,
+    job: String,
+    path: String,
+    /// The place of the answer.
+    seq: u64,
+}
+
+impl Denied {
+    const RETRY: &str =
+        r#"{"outcome": "did_not_happen", "note": "seen", "permit": 1, "refused": true, "then": "retry"}"#;
+
+    /// So many events of another step lie between the call and the answer.
+    async fn after(events: u32) -> Self {
+        let bed = Bed::new();
+        let agent = format!("{PAY}    - {{ id: busy, kind: transform, output: 1 }}\n");
+        bed.call("PUT", "/api/agents/pay", agent).await.is(201);
+        let job = bed.send("pay", "5").await;
+        let hand = bed.claim().await;
+        let call = hand.permit("send").await;
+        tried_often(&hand, 1, events).await;
+        bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+        let key = hand.doubt_and_pause(call, "send").await;
+        let path = format!("/api/jobs/{job}/in-doubt/{key}");
+        bed.call("POST", &path, Self::RETRY).await.is(202);
+        let last = bed.store.job(Scope::System, hand.job).await.unwrap().unwrap().seq;
+        let written = bed.store.events(Scope::System, hand.job, last - 2, 2).await.unwrap();
+        let seq = written.iter().find(|row| row.kind == EventKind::InDoubtResolved.code()).unwrap().seq;
+        Self { bed, job, path, seq }
+    }
+
+    /// The same again is welcome, and another answer contradicts it.
+    async fn is_known(&self) {
+        self.bed.call("POST", &self.path, Self::RETRY).await.is(200);
+        let conflict = self.bed.call("POST", &self.path, Self::RETRY.replace("\"retry\"", "\"fail\"")).await;
+        let said = conflict.problem(409, "state_conflict");
+        assert!(said.contains("recorded of permit 1: it did not happen"), "{said}");
+    }
+}
+
+/// Another step of a job is tried from its nth time on until there are so many more events.
+async fn tried_often(hand: &Hand, first: u32, events: u32) {
+    let of_a_try = |number| [NodeStarted { number, ..started("busy") }.into(), tried_again("busy")];
+    let all: Vec<Event> = (first..).flat_map(of_a_try).take(events as usize).collect();
+    for unit in all.chunks(100) {
+        hand.push(unit.iter().cloned()).await;
     }
 }
 

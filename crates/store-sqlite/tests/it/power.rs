@@ -18,6 +18,7 @@ use aetheris_store_sqlite::{Custody, SqliteOptions, SqliteStore, Stop, backup, s
 use rusqlite::{Connection, OpenFlags};
 
 use crate::folder::{Folder, options};
+use crate::migrate::first_schema;
 
 /// Stores in one folder that is watched.
 struct Taped {
@@ -287,6 +288,70 @@ async fn what_is_acknowledged_after_a_kill_survives_a_power_cut() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_acknowledged_after_a_failed_sync_survives_a_power_cut() {
     second_lives(true, 9, 8).await;
+}
+
+/// A folder whose last process was killed: a database of the first schema, and a log of more than a piece beside it.
+fn left_with_a_log() -> (Folder, Watched, Vec<u8>) {
+    let taped = Taped::new();
+    first_schema(&taped.folder);
+    let conn = Connection::open(taped.folder.database()).unwrap();
+    let fill = "PRAGMA wal_autocheckpoint = 0; CREATE TABLE rest (a); INSERT INTO rest VALUES (zeroblob(3000000))";
+    conn.execute_batch(fill).unwrap();
+    let (tape, second) = (taped.watched.tape(), Folder::in_memory());
+    let watched = Watched::after_kill(&tape, tape.len(), second.path()).unwrap();
+    let log = std::fs::read(second.path().join("aetheris.db-wal")).unwrap();
+    assert!(log.len() > 3_000_000);
+    (second, watched, log)
+}
+
+/// The whole log is written again and synced before anything is written to it or to the database.
+fn began_with_its_log(tape: &Tape, from: usize, left: &[u8]) {
+    let [database, log] = ["aetheris.db", "aetheris.db-wal"].map(|name| tape.file(name).unwrap());
+    let mut again = Vec::new();
+    for op in &tape.ops()[from..] {
+        match op {
+            Op::Sync { file, .. } if *file == log => break,
+            Op::Write { file, at, bytes } if [database, log].contains(file) => {
+                assert_eq!((*file, *at), (log, again.len() as u64), "something else is written before");
+                again.extend_from_slice(bytes);
+            }
+            Op::Create(_)
+            | Op::Delete { .. }
+            | Op::Mark(_)
+            | Op::Rename { .. }
+            | Op::Sync { .. }
+            | Op::SyncFailed(_)
+            | Op::SyncFolder
+            | Op::Truncate { .. }
+            | Op::Write { .. } => {}
+        }
+    }
+    assert!(again == left, "{} of {} bytes", again.len(), left.len());
+}
+
+/// Also where an earlier build has left it: the database is brought up to date on a log that is on the disk.
+#[test]
+fn a_log_that_was_left_is_written_again_before_anything_else() {
+    let (folder, watched, left) = left_with_a_log();
+    let from = watched.tape().len();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_micros(1_790_000_000_000_000)));
+    drop(SqliteStore::open(options(&folder, clock)).unwrap());
+    began_with_its_log(&watched.tape(), from, &left);
+}
+
+/// What a restore puts aside is whole: it may be all that there is of some jobs.
+#[test]
+fn the_log_of_what_a_restore_puts_aside_is_written_again_before_it_is_copied() {
+    let (copied, _, _) = left_with_a_log();
+    let backed = copied.path().join("backup.db");
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_micros(1_790_000_000_000_000)));
+    drop(SqliteStore::open(options(&copied, Arc::clone(&clock))).unwrap());
+    backup(&copied.database(), &backed, clock.as_ref(), &Stop::default(), &mut |_| {}).unwrap();
+    let (folder, watched, left) = left_with_a_log();
+    let from = watched.tape().len();
+    let staged = stage(&backed, &folder.database(), clock.as_ref(), &mut |_| {}).unwrap();
+    staged.put_in_place(clock.wall(), Custody { folder: 1, moved: false, opening: 2 }).unwrap();
+    began_with_its_log(&watched.tape(), from, &left);
 }
 
 /// A folder that is hardly used: most cuts are in its making and in the first opening after it.

@@ -281,9 +281,15 @@ async fn call(
 
 fn line(tool: &str, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let acts = tool != "read";
+    let permit = header("aetheris-permit").map(parse_permit).transpose().ok()?;
+    // Without it nobody could tell one call from the same call sent again.
+    if acts && permit.is_none() {
+        return None;
+    }
     Some(WitnessLine {
         kind: WitnessKind::BodyStart,
-        acts: tool != "read",
+        acts,
         at: SystemClock.wall(),
         attempt: header("aetheris-attempt")?.parse().ok()?,
         fence: parse_fence(header("aetheris-fence")?).ok()?,
@@ -291,7 +297,7 @@ fn line(tool: &str, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
         job: header("aetheris-job")?.parse().ok()?,
         key: header("idempotency-key")?.parse().ok()?,
         node: header("aetheris-node")?.into(),
-        permit: header("aetheris-permit").map(parse_permit).transpose().ok()?,
+        permit,
         result_hash: None,
         tool: tool.to_owned(),
     })
