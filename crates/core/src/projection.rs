@@ -9,7 +9,7 @@ use crate::hash::Hash;
 use crate::job::JobStatus;
 use crate::path::StepPath;
 use crate::plan::WaitType;
-use crate::state::{Ending, JobState};
+use crate::state::{Blocked, Ending, JobState};
 use crate::time::{Due, Span, Timestamp};
 
 /// What a blocked job waits for, as lists show it.
@@ -25,6 +25,18 @@ pub struct WaitingView {
     pub reason: Option<String>,
     /// What ends it.
     pub wait_type: WaitType,
+}
+
+impl From<&Blocked> for WaitingView {
+    fn from(blocked: &Blocked) -> Self {
+        Self {
+            correlation_key: blocked.correlation_key.clone(),
+            doubt: blocked.doubt,
+            node: blocked.node.clone(),
+            reason: blocked.reason.clone(),
+            wait_type: blocked.wait_type,
+        }
+    }
 }
 
 impl WaitingView {
@@ -82,13 +94,7 @@ impl Projection {
             Some(Ending::Failed { error, node }) => Some((error.clone(), node.clone())),
             Some(Ending::Answered(_) | Ending::Cancelled) | None => None,
         };
-        let waiting = state.blocked.as_ref().map(|blocked| WaitingView {
-            correlation_key: blocked.correlation_key.clone(),
-            doubt: blocked.doubt,
-            node: blocked.node.clone(),
-            reason: blocked.reason.clone(),
-            wait_type: blocked.wait_type,
-        });
+        let waiting = state.blocks.oldest().map(WaitingView::from);
         Self {
             end_requested: state.end_requested,
             error,
@@ -123,7 +129,7 @@ mod tests {
 
     use super::*;
     use crate::id::JobId;
-    use crate::state::{Blocked, Paused, PlanRef, Timer};
+    use crate::state::{Paused, PlanRef, Timer};
 
     fn state() -> JobState {
         let mut state = JobState::new(JobId::from_u128(1));
@@ -151,14 +157,15 @@ mod tests {
         state.plan = Some(PlanRef { hash: Hash::of(b"plan"), version: 1 });
         let error = Failure::new("code", "message");
         state.ending = Some(Ending::Failed { error: error.clone(), node: Some("a".into()) });
-        state.blocked = Some(Blocked {
+        let blocked = Blocked {
             correlation_key: Some("key".to_owned()),
             doubt: true,
             node: "a".into(),
             reason: Some("why".to_owned()),
             since: Timestamp::from_micros(3),
             wait_type: WaitType::Human,
-        });
+        };
+        state.blocks = [blocked].into_iter().collect();
         let waiting = WaitingView {
             correlation_key: Some("key".to_owned()),
             doubt: true,

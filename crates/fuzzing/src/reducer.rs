@@ -321,7 +321,7 @@ fn moved(before: &JobState, after: &JobState, event: &Event) {
 fn coherent(state: &JobState) {
     assert_eq!(state.owner.is_some(), state.status == JobStatus::Running);
     assert_eq!(state.paused.is_some(), state.status == JobStatus::Paused);
-    assert!(state.blocked.is_some() == state.status.is_blocked() || state.paused.is_some());
+    assert!(state.blocks.is_empty() != state.status.is_blocked() || state.paused.is_some());
     assert_eq!(state.ending.is_some(), state.status.is_terminal());
     let open = state.waits.values().filter(|wait| wait.phase == aetheris_core::state::WaitPhase::Open).count();
     assert_eq!(open, usize::from(state.open_key().is_some()));
@@ -335,7 +335,7 @@ fn coherent(state: &JobState) {
         recovered(step);
     }
     let row = Projection::of(state, false);
-    assert_eq!((row.status, row.waiting.is_some()), (state.status, state.blocked.is_some()));
+    assert_eq!((row.status, row.waiting.is_some()), (state.status, !state.blocks.is_empty()));
     assert_eq!(row.paused.is_some(), row.status == JobStatus::Paused);
     assert_eq!(projection::timers(state).len(), state.timers.len());
 }

@@ -149,7 +149,7 @@ fn digest(state: &JobState, paths: &[StepPath]) -> Digest {
             WaitPhase::Delivered { payload_hash, .. } => 3 + Word::of(*payload_hash).map_or(0, |word| word as u8),
         });
     }
-    let blocked = state.blocked.as_ref();
+    let blocked = state.blocks.oldest();
     Digest {
         blocked: blocked.and_then(|b| place(&b.node).map(|n| 1 + 2 * n + u8::from(b.doubt))).unwrap_or(0),
         deadline: state.timers.contains_key(&TimerId::Deadline),

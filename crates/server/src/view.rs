@@ -13,7 +13,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, EffectClass};
 use aetheris_core::projection;
 use aetheris_core::recovery::{DoubtStands, doubt_next};
-use aetheris_core::state::{JobState, StepState};
+use aetheris_core::state::{Blocked, JobState, StepState};
 use aetheris_core::time::Timestamp;
 use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
 
@@ -64,7 +64,7 @@ pub fn job_row(row: &JobRow, generation: u32) -> JobView {
         steps: None,
         updated_at: row.updated_at,
         usage: None,
-        waiting: waiting_of(row, None, None),
+        waiting: row.waiting.as_ref().map(|waiting| waiting_of(row.status, waiting, None, None)),
         waits: None,
         worker: holder.map(|holder| holder.worker.clone()),
     }
@@ -88,13 +88,13 @@ pub(crate) fn job(outlined: &Outlined, plan: Option<&CompiledPlan>, (generation,
             step.answered = Some(answered);
         }
     }
-    let waiting = waiting(row, state, plan);
+    let waits = waits(row, state, plan);
     JobView {
         kept: Some(kept.iter().map(self::kept).collect()),
         steps: Some(steps),
         usage: Some(usage(state, plan)),
-        waits: Some(waiting.iter().cloned().collect()),
-        waiting,
+        waiting: waits.first().cloned(),
+        waits: Some(waits),
         ..job_row(row, generation)
     }
 }
@@ -125,14 +125,18 @@ pub fn usage(state: &JobState, plan: Option<&CompiledPlan>) -> UsageView {
     UsageView { tokens: state.tokens, tool_calls: plan.map_or(0, |plan| u64::from(state.tool_calls(plan))) }
 }
 
-/// What a blocked job waits for, with its times.
+/// All that a blocked job waits for, the oldest first, with its times.
 #[must_use]
-pub fn waiting(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> Option<WaitingView> {
-    let waiting = row.waiting.as_ref()?;
-    let since = state.blocked.as_ref().map(|blocked| blocked.since);
-    let deadline = state.timers.get(&waiting.timer()).map(|timer| timer.due);
-    let schema = plan.and_then(|plan| schema_of_wait(plan, waiting));
-    Some(WaitingView { schema, ..waiting_of(row, since, Some(deadline))? })
+pub fn waits(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> Vec<WaitingView> {
+    let mut blocks: Vec<&Blocked> = state.blocks.iter().collect();
+    blocks.sort_by_key(|blocked| blocked.since);
+    let view = |blocked: &Blocked| {
+        let waiting = projection::WaitingView::from(blocked);
+        let deadline = state.timers.get(&waiting.timer()).map(|timer| timer.due);
+        let schema = plan.and_then(|plan| schema_of_wait(plan, &waiting));
+        WaitingView { schema, ..waiting_of(row.status, &waiting, Some(blocked.since), Some(deadline)) }
+    };
+    blocks.into_iter().map(view).collect()
 }
 
 /// What the payload of the signal that ends a wait must fit. A doubt is answered in another way.
@@ -144,14 +148,19 @@ pub(crate) fn schema_of_wait(plan: &CompiledPlan, waiting: &projection::WaitingV
 /// The same of a row that has them beside it.
 #[must_use]
 pub fn waiting_since(wait: &WaitRow) -> Option<WaitingView> {
-    waiting_of(&wait.row, Some(wait.since), Some(wait.deadline))
+    let waiting = wait.row.waiting.as_ref()?;
+    Some(waiting_of(wait.row.status, waiting, Some(wait.since), Some(wait.deadline)))
 }
 
-fn waiting_of(row: &JobRow, since: Option<Timestamp>, deadline: Option<Option<Timestamp>>) -> Option<WaitingView> {
-    let waiting = row.waiting.as_ref()?;
+fn waiting_of(
+    status: JobStatus,
+    waiting: &projection::WaitingView,
+    since: Option<Timestamp>,
+    deadline: Option<Option<Timestamp>>,
+) -> WaitingView {
     // No other class has a doubt for which its job waits.
-    let next = || doubt_next(row.status, EffectClass::AtMostOnce, DoubtStands::Blocked(waiting.wait_type));
-    Some(WaitingView {
+    let next = || doubt_next(status, EffectClass::AtMostOnce, DoubtStands::Blocked(waiting.wait_type));
+    WaitingView {
         correlation_key: waiting.correlation_key.clone(),
         deadline,
         doubt: waiting.doubt,
@@ -161,7 +170,7 @@ fn waiting_of(row: &JobRow, since: Option<Timestamp>, deadline: Option<Option<Ti
         schema: None,
         since,
         wait_type: waiting.wait_type,
-    })
+    }
 }
 
 /// A kept signal.

@@ -107,14 +107,15 @@ mod tests {
     fn state() -> JobState {
         let (_, mut state) = restored();
         state.status = JobStatus::Waiting;
-        state.blocked = Some(Blocked {
+        let blocked = Blocked {
             correlation_key: Some("key".to_owned()),
             doubt: false,
             node: "a".into(),
             reason: None,
             since: Timestamp::from_micros(3),
             wait_type: WaitType::Human,
-        });
+        };
+        state.blocks = [blocked].into_iter().collect();
         for (timer, due) in [(TimerId::Wait("a".into()), 20), (TimerId::Deadline, 10)] {
             state.timers.insert(timer, Timer { after: Span::ZERO, due: Timestamp::from_micros(due) });
         }

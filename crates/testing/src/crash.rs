@@ -285,7 +285,7 @@ fn ask_of(state: &JobState, left: &BTreeSet<String>) -> Option<Moment> {
     if state.status.is_terminal() {
         return Some(Moment::Ended);
     }
-    let blocked = state.blocked.as_ref()?;
+    let blocked = state.blocks.oldest()?;
     if blocked.doubt {
         return (blocked.wait_type == WaitType::Human).then_some(Moment::Doubts);
     }

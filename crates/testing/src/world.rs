@@ -416,7 +416,7 @@ impl TestWorld {
 
     async fn stuck(&self, state: &JobState, busy: Duration) -> Failed {
         let (job, status) = (state.id, state.status.as_str());
-        let waits = state.blocked.as_ref().map_or_else(String::new, |blocked| {
+        let waits = state.blocks.oldest().map_or_else(String::new, |blocked| {
             let what =
                 blocked.correlation_key.as_ref().map_or_else(String::new, |key| format!(" for the signal `{key}`"));
             let doubt = if blocked.doubt { " for the answer to a doubt" } else { "" };

@@ -235,7 +235,7 @@ impl JobState {
                 return Err(Illegal::KeyUsed(key.clone()));
             }
         }
-        self.blocked = Some(Blocked {
+        self.blocks.insert(Blocked {
             correlation_key: e.correlation_key.clone(),
             doubt: e.doubt,
             node: e.node.clone(),
@@ -250,9 +250,8 @@ impl JobState {
     fn unblock(&mut self, node: &StepPath, phase: WaitPhase) -> Result<Blocked, Illegal> {
         self.move_job(JobTrigger::Unblock)?;
         let blocked = self
-            .blocked
-            .take()
-            .filter(|blocked| blocked.node == *node)
+            .blocks
+            .take(node)
             .ok_or_else(|| Illegal::Contradiction(format!("the job is not blocked on node `{node}`")))?;
         self.close_key(blocked.correlation_key.as_deref(), phase);
         self.timers.remove(&TimerId::Wait(node.clone()));
@@ -268,11 +267,11 @@ impl JobState {
 
     /// It changes nothing: the wait that it names goes on.
     fn signal_refused(&self, e: &event::SignalRefused) -> Result<(), Illegal> {
-        let named = |blocked: &Blocked| blocked.correlation_key.as_deref() == Some(e.correlation_key.as_str());
-        match &self.blocked {
-            Some(blocked) if blocked.node == e.node && named(blocked) => Ok(()),
-            Some(_) | None => Err(Illegal::Contradiction(format!("the job does not wait for `{}`", e.correlation_key))),
+        let named = self.blocks.of(&e.node).and_then(|blocked| blocked.correlation_key.as_ref());
+        if named == Some(&e.correlation_key) {
+            return Ok(());
         }
+        Err(Illegal::Contradiction(format!("the job does not wait for `{}`", e.correlation_key)))
     }
 
     fn wait_completed(&mut self, e: &event::WaitCompleted) -> Result<(), Illegal> {
@@ -320,7 +319,7 @@ impl JobState {
 
     fn end(&mut self, trigger: JobTrigger, ending: Ending) -> Result<(), Illegal> {
         self.move_job(trigger)?;
-        if let Some(blocked) = self.blocked.take() {
+        for blocked in std::mem::take(&mut self.blocks).iter() {
             self.close_key(blocked.correlation_key.as_deref(), WaitPhase::Over);
         }
         self.timers.clear();
@@ -544,7 +543,7 @@ impl JobState {
             step.retry_at = None;
             step.retry_delay = None;
         }
-        if self.blocked.is_some() {
+        if !self.blocks.is_empty() {
             self.unblock(&e.node, WaitPhase::Over)?;
         }
         Ok(())

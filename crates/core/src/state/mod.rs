@@ -5,6 +5,7 @@
 //! that the store gave to it ([`JobState::stamp`]): everything but times is decided without a clock.
 
 mod apply;
+mod blocks;
 mod pause;
 mod stamp;
 mod steps;
@@ -13,6 +14,7 @@ mod tests;
 mod usage;
 
 pub use apply::Illegal;
+pub use blocks::{Blocked, Blocks};
 
 use std::collections::BTreeMap;
 
@@ -262,23 +264,6 @@ impl Default for StepState {
     }
 }
 
-/// What a job is blocked on.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blocked {
-    /// What a signal must name.
-    pub correlation_key: Option<String>,
-    /// Whether it waits for the answer to a doubt.
-    pub doubt: bool,
-    /// The step.
-    pub node: StepPath,
-    /// Why, for people.
-    pub reason: Option<String>,
-    /// Since when.
-    pub since: Timestamp,
-    /// What ends it.
-    pub wait_type: WaitType,
-}
-
 /// What became of a correlation key in this job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -372,7 +357,8 @@ pub struct JobState {
     /// Its version.
     pub agent_version: String,
     /// What it is blocked on.
-    pub blocked: Option<Blocked>,
+    #[serde(rename = "blocked")]
+    pub blocks: Blocks,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// Why its end, or a pause, was asked for while a worker holds it.
@@ -434,7 +420,7 @@ impl JobState {
         Self {
             agent: AgentName::from(""),
             agent_version: String::new(),
-            blocked: None,
+            blocks: Blocks::default(),
             created_at: Timestamp::default(),
             end_requested: None,
             ended_at: None,
@@ -484,10 +470,10 @@ impl JobState {
         crate::json::canonical_hash(self)
     }
 
-    /// The open wait's correlation key.
+    /// The oldest open wait's correlation key.
     #[must_use]
     pub fn open_key(&self) -> Option<&str> {
-        self.blocked.as_ref().and_then(|blocked| blocked.correlation_key.as_deref())
+        self.blocks.oldest().and_then(|blocked| blocked.correlation_key.as_deref())
     }
 }
 

@@ -37,10 +37,10 @@ impl JobState {
 
     pub(super) fn resumed(&mut self) -> Result<(), Illegal> {
         let parked = self.paused.take().is_some_and(|paused| paused.parked);
-        self.move_job(match (&self.blocked, parked) {
-            (None, _) => JobTrigger::Resume,
-            (Some(_), false) => JobTrigger::ResumeWaiting,
-            (Some(_), true) => JobTrigger::ResumeParked,
+        self.move_job(match (self.blocks.is_empty(), parked) {
+            (true, _) => JobTrigger::Resume,
+            (false, false) => JobTrigger::ResumeWaiting,
+            (false, true) => JobTrigger::ResumeParked,
         })
     }
 }

@@ -13,11 +13,7 @@ impl JobState {
             Event::JobCreated(_) => self.created_at = at,
             Event::JobCompleted(_) | Event::JobFailed(_) | Event::JobCancelled(_) => self.ended_at = Some(at),
             Event::JobRequeued(_) => self.not_before = self.not_before_delay.map(|delay| at.after(delay)),
-            Event::JobWaiting(_) => {
-                if let Some(blocked) = &mut self.blocked {
-                    blocked.since = at;
-                }
-            }
+            Event::JobWaiting(waiting) => self.blocks.stamp(&waiting.node, at),
             Event::JobPaused(_) => {
                 if let Some(paused) = &mut self.paused {
                     paused.since = Some(at);

@@ -216,14 +216,14 @@ pub(crate) fn fitted(event: Event, state: &JobState) -> Event {
             resolved.into()
         }
         Event::SignalRefused(mut refused) => {
-            if let Some(blocked) = &state.blocked {
+            if let Some(blocked) = state.blocks.oldest() {
                 refused.node = blocked.node.clone();
                 refused.correlation_key = blocked.correlation_key.clone().unwrap_or_default();
             }
             refused.into()
         }
         Event::WaitCompleted(mut completed) => {
-            completed.node = state.blocked.as_ref().map_or(completed.node, |blocked| blocked.node.clone());
+            completed.node = state.blocks.oldest().map_or(completed.node, |blocked| blocked.node.clone());
             completed.into()
         }
         other => other,

@@ -253,7 +253,7 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
         Route::WrongKey => OpError::WrongCorrelationKey {
             job: state.id,
             key: incoming.correlation_key.clone(),
-            waiting: match &state.blocked {
+            waiting: match state.blocks.oldest() {
                 Some(blocked) if blocked.doubt => Some(Awaited::Doubt(blocked.node.clone())),
                 Some(_) | None => state.open_key().map(|key| Awaited::Signal(key.to_owned())),
             },

@@ -127,7 +127,7 @@ impl<'r> Run<'r> {
     /// One line per job that begins to wait: where and for what, without the words of the wait.
     fn note_block(&self) {
         let job = self.state().id;
-        match &self.state().blocked {
+        match self.state().blocks.oldest() {
             Some(blocked) => {
                 let (node, on) = (&blocked.node, if blocked.doubt { "in_doubt" } else { blocked.wait_type.as_str() });
                 tracing::info!(%job, %node, on, status = self.state().status.as_str(), "waiting");

@@ -390,7 +390,7 @@ fn resume(world: &mut World<'_>, state: JobState) -> Option<Written> {
 }
 
 async fn signal_deliver(world: &mut World<'_>, state: JobState) -> Option<Written> {
-    let blocked = state.blocked.clone().filter(|blocked| !blocked.doubt)?;
+    let blocked = state.blocks.oldest().cloned().filter(|blocked| !blocked.doubt)?;
     let key = blocked.correlation_key?;
     let kept = world.a.history(Scope::System, state.id, false).await.unwrap()?.kept;
     let first = kept.into_iter().find(|kept| kept.key == key);
@@ -408,7 +408,7 @@ async fn signal_deliver(world: &mut World<'_>, state: JobState) -> Option<Writte
 
 fn resolve(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let node = nodes(&state, |step, _| step == StepStatus::InDoubt).pop()?;
-    let free = state.status == JobStatus::Running || state.blocked.as_ref()?.node == node.as_str().into();
+    let free = state.status == JobStatus::Running || state.blocks.of(&node.as_str().into()).is_some();
     let outcome = [DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved][world.random.below(3)];
     let guard = guard_of(&state);
     free.then(|| ("resolve", world.draft(state, Purpose::Resolve, guard).resolve(&node, outcome).done()))

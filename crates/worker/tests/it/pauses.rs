@@ -213,7 +213,7 @@ async fn a_wait_that_times_out_while_its_job_is_paused_is_over() {
     world.rt.pause(job).await.unwrap();
     a_while().await;
     let state = world.state(job).await;
-    assert_eq!((state.status, state.blocked), (JobStatus::Paused, None));
+    assert_eq!((state.status, state.blocks.oldest()), (JobStatus::Paused, None));
     assert!(matches!(world.signal(job, "k", json!(1)).await, Err(OpError::WaitOver(_))));
     world.rt.resume(job).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
@@ -281,7 +281,7 @@ async fn a_doubt_is_answered_while_its_job_is_paused() {
     world.rt.resolve(job, doubt.key, answer).await.unwrap();
     a_while().await;
     let state = world.state(job).await;
-    assert_eq!((state.status, state.blocked, world.tools.count("look")), (JobStatus::Paused, None, 0));
+    assert_eq!((state.status, state.blocks.oldest(), world.tools.count("look")), (JobStatus::Paused, None, 0));
     world.rt.resume(job).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!(world.tools.count("pay"), 1);

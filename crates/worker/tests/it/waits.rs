@@ -77,7 +77,7 @@ async fn the_reason_of_a_wait_is_cut() {
     let process = world.start("w");
     let job = world.submit("a", json!("é".repeat(100_000))).await;
     let parked = world.until(job, &[JobStatus::Parked]).await;
-    let kept = parked.blocked.unwrap().reason.unwrap();
+    let kept = parked.blocks.oldest().unwrap().reason.clone().unwrap();
     assert!(
         (limits::WAIT_REASON_BYTES_MAX - 4..=limits::WAIT_REASON_BYTES_MAX).contains(&kept.len()),
         "{}",
@@ -562,7 +562,7 @@ async fn a_kept_signal_of_another_type_lets_its_wait_block_and_stays() {
     let state = world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
     assert_eq!(
         (
-            state.blocked.unwrap().node.to_string().as_str(),
+            state.blocks.oldest().unwrap().node.to_string().as_str(),
             world.rt.store.kept(Scope::System, job).await.unwrap().len()
         ),
         ("w", 1)

@@ -157,7 +157,7 @@ fn only_time_ends_the_wait_of_a_doubt_and_the_doubt_stays() {
     says(&Story::called().refuses(doubt_waits()), "node `a` is not in doubt");
     let waits = Story::in_doubt().then(timer_set(TimerId::Doubt(node("a")))).then(doubt_waits());
     assert_eq!((waits.0.status, waits.step("a").status), (JobStatus::Waiting, StepStatus::InDoubt));
-    assert!(waits.0.blocked.as_ref().unwrap().doubt);
+    assert!(waits.0.blocks.oldest().unwrap().doubt);
     says(&waits.refuses(signalled("a")), "a signal never answers a doubt");
     let over = waits.then(timed_out("a"));
     assert!(over.step("a").doubt.as_ref().unwrap().waited);
@@ -191,7 +191,7 @@ fn an_answer_to_a_doubt_says_who_gave_it_and_moves_the_step() {
 fn an_answer_ends_the_wait_for_it() {
     let waits = Story::in_doubt().then(timer_set(TimerId::Doubt(node("a")))).then(doubt_waits());
     let story = waits.then(resolved(1, Resolver::Operator, DoubtOutcome::Happened));
-    assert_eq!((story.0.status, story.0.blocked.as_ref()), (JobStatus::Pending, None));
+    assert_eq!((story.0.status, story.0.blocks.oldest()), (JobStatus::Pending, None));
     assert!(story.0.timers.is_empty());
 }
 

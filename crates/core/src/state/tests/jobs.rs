@@ -143,7 +143,7 @@ fn a_wait_blocks_the_job_and_opens_its_key() {
         since: at(50),
         wait_type: WaitType::Human,
     };
-    assert_eq!(state.blocked, Some(blocked));
+    assert_eq!(state.blocks, [blocked].into_iter().collect());
     assert_eq!(state.open_key(), Some("key"));
     let record = WaitRecord { node: "a".into(), phase: WaitPhase::Open, wait_type: WaitType::Human };
     assert_eq!(state.waits["key"], record);
@@ -178,7 +178,7 @@ fn a_signal_or_time_ends_the_wait_of_its_node() {
     story = story.then(waiting("a", Some("key")));
     says(&story.refuses(signalled("b")), "not blocked on node `b`");
     let by_signal = story.clone().then(signalled("a"));
-    assert_eq!((by_signal.0.status, by_signal.0.blocked.as_ref()), (JobStatus::Pending, None));
+    assert_eq!((by_signal.0.status, by_signal.0.blocks.oldest()), (JobStatus::Pending, None));
     let delivered = WaitPhase::Delivered { payload_hash: json("yes").hash(), signal: SignalId::from_u128(8) };
     assert_eq!(by_signal.0.waits["key"].phase, delivered);
     assert_eq!(by_signal.0.timers.keys().collect::<Vec<_>>(), [&TimerId::Wait(node("b"))]);
@@ -223,7 +223,7 @@ fn a_job_completes_when_every_step_has_ended() {
 fn an_end_closes_the_wait_and_takes_timers_and_delays_away() {
     let story = Story::started().then(timer_set(TimerId::Deadline)).then(waiting("a", Some("key")));
     let Story(state) = story.then(failed());
-    assert_eq!((state.status, state.blocked), (JobStatus::Failed, None));
+    assert_eq!((state.status, state.blocks.oldest()), (JobStatus::Failed, None));
     assert_eq!(state.waits["key"].phase, WaitPhase::Over);
     assert!(state.timers.is_empty());
     let error = Failure::new("code", "message");
@@ -231,6 +231,27 @@ fn an_end_closes_the_wait_and_takes_timers_and_delays_away() {
     let Story(state) = Story::running().then(requeued(RequeueReason::Retry)).then(JobCancelled {});
     assert_eq!((state.not_before, state.not_before_delay), (None, None));
     assert_eq!((state.status, state.ending), (JobStatus::Cancelled, Some(Ending::Cancelled)));
+}
+
+/// Of a job that is blocked on several steps, the end of one wait leaves the others, and the end of the job none.
+#[test]
+fn blocks_of_several_steps_end_one_by_one_or_all_with_the_job() {
+    let mut story = Story::started().then(waiting("a", Some("key")));
+    let other = Blocked {
+        correlation_key: Some("other".to_owned()),
+        node: "b".into(),
+        ..story.0.blocks.oldest().unwrap().clone()
+    };
+    let record = WaitRecord { node: "b".into(), phase: WaitPhase::Open, wait_type: WaitType::Human };
+    story.0.waits.insert("other".to_owned(), record);
+    story.0.steps.insert("b".into(), story.step("a").clone());
+    story.0.blocks.insert(other);
+    let one = story.clone().then(signalled("b"));
+    assert_eq!((one.0.open_key(), one.0.status), (Some("key"), JobStatus::Pending));
+    assert_eq!(one.0.step_status(&node("a")), StepStatus::Waiting);
+    assert_eq!(one.0.waits["key"].phase, WaitPhase::Open);
+    let Story(state) = story.then(failed());
+    assert!(state.blocks.is_empty() && state.waits.values().all(|wait| wait.phase == WaitPhase::Over));
 }
 
 #[test]

@@ -47,11 +47,11 @@ fn a_blocked_job_goes_back_to_its_wait() {
     for (story, status) in
         [(Story::started().then(waiting("a", Some("key"))), JobStatus::Waiting), (parked(), JobStatus::Parked)]
     {
-        let before = story.0.blocked.clone();
+        let before = story.0.blocks.clone();
         let story = story.then(paused());
         assert_eq!((story.0.status, story.0.open_key()), (JobStatus::Paused, Some("key")));
         let story = story.then(resumed());
-        assert_eq!((story.0.status, &story.0.blocked), (status, &before));
+        assert_eq!((story.0.status, &story.0.blocks), (status, &before));
     }
 }
 
@@ -59,7 +59,7 @@ fn a_blocked_job_goes_back_to_its_wait() {
 fn a_wait_that_ends_meanwhile_leaves_the_job_paused_and_then_pending() {
     for end in [signalled("a"), timed_out("a")] {
         let story = parked().then(paused()).then(end);
-        assert_eq!((story.0.status, story.0.blocked.is_none()), (JobStatus::Paused, true));
+        assert_eq!((story.0.status, story.0.blocks.is_empty()), (JobStatus::Paused, true));
         assert_ne!(story.0.waits["key"].phase, WaitPhase::Open);
         assert_eq!(story.0.step_status(&node("a")), StepStatus::Running);
         assert_eq!(story.then(resumed()).0.status, JobStatus::Pending);
@@ -70,7 +70,7 @@ fn a_wait_that_ends_meanwhile_leaves_the_job_paused_and_then_pending() {
 fn a_doubt_is_answered_while_its_job_is_paused() {
     let waits = Story::in_doubt().then(doubt_waits()).then(paused());
     let answered = waits.then(resolved(1, Resolver::Operator, DoubtOutcome::Happened));
-    assert_eq!((answered.0.status, answered.0.blocked.is_none()), (JobStatus::Paused, true));
+    assert_eq!((answered.0.status, answered.0.blocks.is_empty()), (JobStatus::Paused, true));
     assert_eq!(answered.then(resumed()).0.status, JobStatus::Pending);
     // Paused before it waited for the answer.
     let held = Story::in_doubt().then(asked()).then(paused());

@@ -68,7 +68,7 @@ fn the_policies_are_tried_in_their_order_and_the_end_of_the_list_fails_the_step(
 
     let mut bed = doubted(vec![Human]);
     assert_eq!(bed.prepare().0, ["job_waiting"]);
-    assert!(bed.state.blocked.as_ref().is_some_and(|blocked| blocked.doubt));
+    assert!(bed.state.blocks.oldest().is_some_and(|blocked| blocked.doubt));
 
     for policies in [vec![Fail], Vec::new()] {
         let mut bed = doubted(policies);
