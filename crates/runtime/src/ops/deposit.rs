@@ -11,16 +11,15 @@ use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, Settle};
-use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::state::StepState;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{Evidence, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
 
-use super::is_open_doubt;
+use super::{Rounds, is_open_doubt};
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::{self, Fact, WriteError};
+use crate::draft::Fact;
 use crate::error::OpError;
 use crate::load::Loaded;
 
@@ -84,9 +83,9 @@ impl Runtime {
     /// # Errors
     /// [`OpError`]: the store cannot be asked; the outcome is then still only in this process.
     pub async fn deposit(&self, deposit: &Deposit) -> Result<Deposited, OpError> {
-        let mut before = None;
-        for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(deposit.job, Caller::Process, before.take()).await?;
+        let mut rounds = Rounds::of(self, deposit.job, Caller::Process);
+        loop {
+            let loaded = rounds.look().await?;
             let row = loaded.ledger.get(&deposit.key);
             let any = aetheris_fault::planted!("older-permit-settles");
             let is_result = deposit.outcome.result().is_some();
@@ -108,19 +107,15 @@ impl Runtime {
                 }
             };
             aetheris_fault::crash_point!("ops.deposit.decided");
-            match draft::write(self.store.as_ref(), || unit.clone()).await {
-                Ok(_) => {
-                    aetheris_fault::crash_point!("ops.deposit.written");
-                    aetheris_fault::sometimes!(DepositTaken, answer == Deposited::Taken);
-                    aetheris_fault::sometimes!(DepositWasEvidence, matches!(answer, Deposited::Evidence { .. }));
-                    report(deposit, answer);
-                    return Ok(answer);
-                }
-                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::Ledger(_))) => before = Some(loaded),
-                Err(error) => return Err(error.into()),
+            let settled = |refusal: &Refusal| matches!(refusal, Refusal::Ledger(_));
+            if rounds.write(loaded, || unit.clone(), settled).await?.is_some() {
+                aetheris_fault::crash_point!("ops.deposit.written");
+                aetheris_fault::sometimes!(DepositTaken, answer == Deposited::Taken);
+                aetheris_fault::sometimes!(DepositWasEvidence, matches!(answer, Deposited::Evidence { .. }));
+                report(deposit, answer);
+                return Ok(answer);
             }
         }
-        Err(OpError::KeepsChanging(deposit.job))
     }
 
     fn taking(&self, loaded: &Loaded, deposit: &Deposit, disproved: bool) -> Result<UnitOfWork, OpError> {

@@ -1,5 +1,5 @@
 //! Writes from outside a run: no epoch, but the sequence that was seen. Each reads the job, decides, and writes; where
-//! something else was written meanwhile it looks again. What is decided is a function of the job's state and ledger
+//! something else was written meanwhile it looks again ([`rounds`]). What is decided is a function of the job's state and ledger
 //! ([`cancelling`], [`pausing`], [`resuming`], [`fired`], [`taken_back`], [`asked_end`], [`failed`], [`held`]), which the
 //! exhaustive search asks as well.
 
@@ -11,6 +11,7 @@ mod pause;
 mod reclaim;
 mod replay;
 mod resolve;
+mod rounds;
 mod signal;
 mod submit;
 mod timer;
@@ -26,6 +27,7 @@ pub use reclaim::{Proof, Reclaimed, taken_back};
 pub use replay::{Books, Compared, RecordedResult, Refold, Replay, Unfolded};
 pub(crate) use resolve::not_happened;
 pub use resolve::{Resolution, Resolved};
+use rounds::Rounds;
 pub use signal::{Signal, SignalAnswer, schema_of};
 pub use submit::{Submission, Submitted};
 use timer::deadline_exceeded;
@@ -37,15 +39,14 @@ use aetheris_core::id::{EventId, IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::LedgerRow;
-use aetheris_core::limits;
 use aetheris_core::state::{JobState, StepState};
-use aetheris_store::{Committed, JobRow, Purpose, Refusal};
+use aetheris_store::{JobRow, Purpose};
 
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::draft::{self, Draft, WriteError};
+use crate::draft::Draft;
 use crate::error::OpError;
-use crate::load::{ForWrite, Loaded};
+use crate::load::Loaded;
 use crate::run;
 
 /// The ledger rows of one job.
@@ -69,62 +70,29 @@ impl Runtime {
         guard: Guard,
         mut decide: impl FnMut(&Loaded, Draft) -> Result<Decided<T>, OpError>,
     ) -> Result<T, OpError> {
-        let mut before = None;
-        for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, caller, before.take()).await?;
+        let mut rounds = Rounds::of(self, job, caller);
+        loop {
+            let loaded = rounds.look().await?;
             let draft = loaded.draft(guard);
             let (draft, answer) = match decide(&loaded, draft)? {
                 Decided::Answer(answer) => return Ok(answer),
                 Decided::Write(draft, answer) => (draft, answer),
             };
             aetheris_fault::crash_point!("ops.{}.decided", purpose.as_str());
-            match self.send(&draft, purpose).await {
-                Ok(_) => {
-                    aetheris_fault::crash_point!("ops.{}.written", purpose.as_str());
-                    // What is kept with a job that has ended ends it no second time.
-                    if draft.state().status.is_terminal() && !loaded.state.status.is_terminal() {
-                        run::note_end(draft.state());
-                    }
-                    if draft.state().end_requested.is_some() {
-                        self.store.bus().end_requested(job, draft.state().fence);
-                    }
-                    return Ok(answer);
+            // What is kept with a job that has ended ends it no second time.
+            let ends = draft.state().status.is_terminal() && !loaded.state.status.is_terminal();
+            let fallback = self.event_id();
+            if rounds.write(loaded, || draft.unit(purpose, fallback), |_| false).await?.is_some() {
+                aetheris_fault::crash_point!("ops.{}.written", purpose.as_str());
+                if ends {
+                    run::note_end(draft.state());
                 }
-                Err(WriteError::Refused(Refusal::Sequence { .. })) => before = Some(loaded),
-                Err(error) => return Err(error.into()),
+                if draft.state().end_requested.is_some() {
+                    self.store.bus().end_requested(job, draft.state().fence);
+                }
+                return Ok(answer);
             }
         }
-        Err(OpError::KeepsChanging(job))
-    }
-
-    /// Reads a job that is to be written to from outside a run. One that a
-    /// restore has held by its row alone, as its events could not be read then, is first held by an event: what its row
-    /// says is true before anything is decided.
-    async fn load_for_write(
-        &self,
-        job: JobId,
-        caller: Caller,
-        mut before: Option<ForWrite>,
-    ) -> Result<ForWrite, OpError> {
-        let store = self.store.as_ref();
-        for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = match before.take() {
-                Some(loaded) => Box::pin(loaded.again(store, &self.loads, caller)).await?,
-                None => Box::pin(ForWrite::read((store, &self.scope), job, &self.loads, caller)).await?,
-            };
-            if !self.holds_alone(&loaded.row, &loaded.state).await? {
-                return Ok(loaded);
-            }
-            let draft = loaded.draft(Guard::Outside);
-            let Decided::Write(draft, _) = self.restored(&loaded, draft)? else { return Ok(loaded) };
-            match self.send(&draft, Purpose::Pause).await {
-                Ok(_) if draft.state().status.is_terminal() => run::note_end(draft.state()),
-                Ok(_) | Err(WriteError::Refused(Refusal::Sequence { .. })) => {}
-                Err(error) => return Err(error.into()),
-            }
-            before = Some(loaded);
-        }
-        Err(OpError::KeepsChanging(job))
     }
 
     /// Whether a restore has held a job by its row alone ([`JobRow::holds_alone`]).
@@ -139,11 +107,6 @@ impl Runtime {
         let Some(amendment) = found else { return Ok(Decided::Answer(answer)) };
         amendment.add_to(&mut draft, self.system.ids.as_ref())?;
         Ok(Decided::Write(Box::new(draft), answer))
-    }
-
-    async fn send(&self, draft: &Draft, purpose: Purpose) -> Result<Committed, WriteError> {
-        let fallback = self.event_id();
-        draft::write(self.store.as_ref(), || draft.unit(purpose, fallback)).await
     }
 
     pub(crate) fn event_id(&self) -> EventId {

@@ -7,9 +7,10 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::state::JobState;
 use aetheris_store::{Purpose, Refusal};
 
-use super::{Amendment, ENDED_OVER_CALL, Ledger, asked_end, failed, held};
+use super::{Amendment, ENDED_OVER_CALL, Ledger, Rounds, asked_end, failed, held};
 use crate::Runtime;
 use crate::admission::Caller;
+use crate::draft::WriteError;
 use crate::error::OpError;
 
 /// Why a job may be taken from its holder.
@@ -64,9 +65,9 @@ impl Runtime {
             Proof::Expired => Guard::Expired(fence),
             Proof::Dead(instance) => Guard::Dead(fence, instance),
         };
-        let mut before = None;
-        for _ in 0..aetheris_core::limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, caller, before.take()).await?;
+        let mut rounds = Rounds::of(self, job, caller);
+        loop {
+            let loaded = rounds.look().await?;
             if loaded.state.fence != fence || loaded.state.status != JobStatus::Running {
                 return Ok(Reclaimed::NotHeld);
             }
@@ -74,8 +75,10 @@ impl Runtime {
             let freed = taken_back(&loaded.state, &loaded.ledger, proof, self.settings.max_attempts);
             freed.add_to(&mut draft, self.system.ids.as_ref())?;
             aetheris_fault::crash_point!("ops.reclaim.decided");
-            match self.send(&draft, Purpose::Reclaim).await {
-                Ok(_) => {
+            let fallback = self.event_id();
+            match rounds.write(loaded, || draft.unit(Purpose::Reclaim, fallback), |_| false).await {
+                Ok(None) => {}
+                Ok(Some(_)) => {
                     aetheris_fault::crash_point!("ops.reclaim.written");
                     aetheris_fault::sometimes!(Reclaimed);
                     if draft.state().status.is_terminal() {
@@ -83,16 +86,14 @@ impl Runtime {
                     }
                     return Ok(Reclaimed::Taken);
                 }
-                Err(crate::draft::WriteError::Refused(Refusal::Sequence { .. })) => before = Some(loaded),
                 // Renewed, taken by someone else, or another process's: nothing of ours.
-                Err(crate::draft::WriteError::Refused(Refusal::Guard(_))) => {
+                Err(WriteError::Refused(Refusal::Guard(_))) => {
                     aetheris_fault::sometimes!(ReclaimLate);
                     return Ok(Reclaimed::NotHeld);
                 }
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Reclaimed::NotHeld)
     }
 }
 

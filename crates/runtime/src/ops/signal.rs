@@ -13,10 +13,11 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
+use super::Rounds;
 use crate::Runtime;
 use crate::admission::Caller;
 use crate::aside::rendered;
-use crate::draft::{self, Draft, Fact, WriteError};
+use crate::draft::{Draft, Fact};
 use crate::error::{Awaited, OpError};
 use crate::load::Loaded;
 use crate::names;
@@ -68,9 +69,9 @@ impl Runtime {
             return Err(OpError::InvalidRequest(format!("correlation_key: at most {bound} characters are accepted")));
         }
         let id = SignalId::from_u128(self.system.ids.ordered());
-        let mut before = None;
-        for _ in 0..limits::CONFLICT_RETRIES_MAX {
-            let loaded = self.load_for_write(job, Caller::Client, before.take()).await?;
+        let mut rounds = Rounds::of(self, job, Caller::Client);
+        loop {
+            let loaded = rounds.look().await?;
             let plan = self.plan_of(&loaded).await?;
             let ahead = upcoming(&loaded, plan.as_deref());
             let question = Incoming {
@@ -85,12 +86,10 @@ impl Runtime {
             if !again {
                 self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming).await?;
             }
-            let answer = match met {
+            let (unit, answer) = match met {
                 Route::Deliver(node) => {
                     let draft = self.delivering(&loaded, &incoming, id, node)?;
-                    let fallback = self.event_id();
-                    let unit = || draft.unit(Purpose::Signal, fallback);
-                    draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Delivered)
+                    (draft.unit(Purpose::Signal, self.event_id()), SignalAnswer::Delivered)
                 }
                 Route::Keep if aetheris_fault::planted!("early-signal-refused") => {
                     return Err(refusal(&loaded.state, &incoming, &Route::WrongKey));
@@ -103,10 +102,10 @@ impl Runtime {
                     if !self.is_news(&kept, wait, &incoming).await? {
                         return Ok(told_as_kept(&kept, &incoming));
                     }
-                    let unit = || self.keeping(&loaded.state, &incoming, id, kept.len());
                     aetheris_fault::sometimes!(SignalKept);
                     aetheris_fault::sometimes!(SignalKeptBeside, !kept.is_empty());
-                    draft::write(self.store.as_ref(), unit).await.map(|_| SignalAnswer::Kept { payload_matches: true })
+                    let unit = self.keeping(&loaded.state, &incoming, id, kept.len());
+                    (unit, SignalAnswer::Kept { payload_matches: true })
                 }
                 Route::AlreadyDelivered { .. }
                     if loaded.state.status.is_terminal() && aetheris_fault::planted!("duplicate-signal-refused") =>
@@ -121,16 +120,12 @@ impl Runtime {
                     return kept_or_refused(&loaded, &incoming, &refused);
                 }
             };
-            match answer {
-                Ok(answer) => {
-                    aetheris_fault::crash_point!("ops.signal.written");
-                    return Ok(answer);
-                }
-                Err(WriteError::Refused(Refusal::Sequence { .. } | Refusal::SignalKept(_))) => before = Some(loaded),
-                Err(error) => return Err(error.into()),
+            let kept_meanwhile = |refusal: &Refusal| matches!(refusal, Refusal::SignalKept(_));
+            if rounds.write(loaded, || unit.clone(), kept_meanwhile).await?.is_some() {
+                aetheris_fault::crash_point!("ops.signal.written");
+                return Ok(answer);
             }
         }
-        Err(OpError::KeepsChanging(job))
     }
 
     /// The plan that a job is pinned to, if it has begun.
