@@ -8,15 +8,16 @@ use crate::{say, security};
 
 /// Which of our crates each may depend on. ARCHITECTURE.md explains the layers; nothing points back.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
-    ("disk", &["fault"]),
+    ("disk", &["fault", "harness"]),
     ("fault", &[]),
+    ("harness", &[]),
     ("core", &[]),
     ("expr", &["core", "fault"]),
     ("schema", &["core"]),
     ("agentfile", &["core", "expr", "schema"]),
     ("store", &["core", "fault"]),
     ("api", &["core"]),
-    ("store-conformance", &["core", "store"]),
+    ("store-conformance", &["core", "harness", "store"]),
     ("store-sqlite", &["core", "store", "fault"]),
     ("runtime", &["core", "expr", "schema", "store", "fault"]),
     ("check", &["core", "store"]),
@@ -55,6 +56,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "cli",
             "core",
             "fault",
+            "harness",
             "plain",
             "runtime",
             "scheduler",
@@ -64,7 +66,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "worker",
         ],
     ),
-    ("testing", &["agentfile", "check", "core", "runtime", "scheduler", "store", "worker"]),
+    ("testing", &["agentfile", "check", "core", "harness", "runtime", "scheduler", "store", "worker"]),
     (
         "sim",
         &[
@@ -73,6 +75,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "core",
             "disk",
             "fault",
+            "harness",
             "plain",
             "runtime",
             "scheduler",

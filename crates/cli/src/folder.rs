@@ -80,6 +80,8 @@ pub(crate) fn open(folder: &Path, name: &str) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
     use crate::wiring::ENDINGS;
 
@@ -97,8 +99,7 @@ mod tests {
 
     #[test]
     fn a_file_of_a_folder_is_for_those_who_have_the_folder() {
-        let top = std::env::temp_dir().join(format!("aetheris-shared-{}", std::process::id()));
-        std::fs::create_dir(&top).unwrap();
+        let top = Folder::new("shared");
         // Only root may give a file to others.
         let other = if rustix::process::geteuid().is_root() { Some(65_534) } else { None };
         for (mode, of_file) in [(0o2_770, 0o660), (0o755, 0o640), (0o700, 0o600)] {
@@ -111,14 +112,12 @@ mod tests {
             }
             std::fs::remove_file(top.join(lock_name())).unwrap();
         }
-        std::fs::remove_dir_all(&top).unwrap();
         assert!(open(&top, &lock_name()).is_err());
     }
 
     #[test]
     fn a_new_folder_is_durable_in_the_one_that_it_stands_in() {
-        let top = std::env::temp_dir().join(format!("aetheris-durable-{}", std::process::id()));
-        std::fs::create_dir(&top).unwrap();
+        let top = Folder::new("durable");
         let folder = top.join("a").join("b");
         let mut synced = Vec::new();
         let mut sync = |parent: &Path| {
@@ -128,16 +127,14 @@ mod tests {
         };
         make_and(&folder, &mut sync).unwrap();
         make_and(&folder, &mut sync).unwrap();
-        assert_eq!(synced, [(top.clone(), 1), (top.join("a"), 1)], "once each, when the new name stands there");
+        assert_eq!(synced, [(top.to_path_buf(), 1), (top.join("a"), 1)], "once each, when the new name stands there");
         let failed = make_and(&folder.join("c"), &mut |_| Err(io::Error::other("the disk did not keep it")));
         assert_eq!(failed.unwrap_err().to_string(), "the disk did not keep it");
-        std::fs::remove_dir_all(&top).unwrap();
     }
 
     #[test]
     fn missing_folders_are_made_for_their_owner_alone_and_others_are_left() {
-        let top = std::env::temp_dir().join(format!("aetheris-folder-{}", std::process::id()));
-        std::fs::create_dir(&top).unwrap();
+        let top = Folder::new("folder");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let before = mode(&top);
         let folder = top.join("a").join("b");
@@ -149,6 +146,5 @@ mod tests {
             let error = make(&below).unwrap_err();
             assert!(error.to_string().ends_with("is not a folder"), "{error}");
         }
-        std::fs::remove_dir_all(&top).unwrap();
     }
 }

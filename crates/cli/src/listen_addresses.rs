@@ -358,6 +358,8 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     #[test]
@@ -370,7 +372,7 @@ mod tests {
 
     #[test]
     fn every_process_of_a_database_knows_where_the_live_ones_listen() {
-        let folder = std::env::temp_dir().join(format!("aetheris-listen-{}", std::process::id()));
+        let folder = Folder::new("listen");
         let database = folder.join("aetheris.db");
         let [a, b]: [SocketAddr; 2] = ["127.0.0.1:1111", "[::]:2222"].map(|text| text.parse().unwrap());
         let worker = ListenAddresses::beside(&database);
@@ -403,13 +405,12 @@ mod tests {
         alone.announce(InstanceId::from_u128(4), b).unwrap();
         assert_eq!((known(&worker), known(&alone)), (vec![a], vec![b]));
         drop(third);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// In another network namespace "any address" is other ones: each process has to be told which.
     #[test]
     fn any_address_is_every_one_that_the_process_has_where_it_listens() {
-        let folder = std::env::temp_dir().join(format!("aetheris-listen-any-{}", std::process::id()));
+        let folder = Folder::new("listen-any");
         let server = ListenAddresses::beside(&folder.join("aetheris.db"));
         server.announce(InstanceId::from_u128(1), "0.0.0.0:2222".parse().unwrap()).unwrap();
         let known = ListenAddresses::beside(&folder.join("aetheris.db")).listening().unwrap();
@@ -421,14 +422,12 @@ mod tests {
         assert!(server.announce_again().unwrap(), "an address that is gone is said no more");
         assert_eq!(ListenAddresses::beside(&folder.join("aetheris.db")).listening().unwrap(), known);
         drop(server);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn whoever_has_the_database_may_say_and_read_where_it_listens() {
-        let top = std::env::temp_dir().join(format!("aetheris-listen-group-{}", std::process::id()));
         for (of_database, of_folder, of_file) in [(0o600, 0o700, 0o600), (0o660, 0o770, 0o660), (0o640, 0o750, 0o640)] {
-            std::fs::create_dir(&top).unwrap();
+            let top = Folder::new("listen-group");
             let database = top.join("aetheris.db");
             std::fs::write(&database, "").unwrap();
             std::fs::set_permissions(&database, Permissions::from_mode(of_database)).unwrap();
@@ -439,13 +438,12 @@ mod tests {
             let found = (mode(&live), mode(&live.join(InstanceId::from_u128(1).to_string())));
             assert_eq!(found, (of_folder, of_file), "{of_database:o}");
             drop(server);
-            std::fs::remove_dir_all(&top).unwrap();
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_removed_under_running_processes_is_written_again_and_nothing_is_called_meanwhile() {
-        let folder = std::env::temp_dir().join(format!("aetheris-listen-gone-{}", std::process::id()));
+        let folder = Folder::new("listen-gone");
         let (database, live) = (folder.join("aetheris.db"), folder.join("aetheris.live"));
         let address: SocketAddr = "127.0.0.1:1111".parse().unwrap();
         let early = ListenAddresses::beside(&database);
@@ -485,13 +483,12 @@ mod tests {
         sleep(limits::LISTENERS_SETTLE.to_std()).await;
         assert_eq!(late.listening().unwrap(), []);
         // The database has gone with it: nothing is made in its place.
-        std::fs::remove_dir_all(&folder).unwrap();
         assert!(late.listening().is_err() && !folder.exists());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_cannot_say_where_it_listens_stops_listening() {
-        let folder = std::env::temp_dir().join(format!("aetheris-listen-unsaid-{}", std::process::id()));
+        let folder = Folder::new("listen-unsaid");
         let live = folder.join("aetheris.live");
         let server = ListenAddresses::beside(&folder.join("aetheris.db"));
         server.announce(InstanceId::from_u128(1), "127.0.0.1:1111".parse().unwrap()).unwrap();
@@ -502,12 +499,11 @@ mod tests {
             () = sleep(limits::LISTENERS_SETTLE.to_std() * 2) => panic!("it goes on"),
         };
         assert!(error.contains("aetheris.live: what says where this process listens is gone"), "{error}");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_file_that_is_gone_for_good_is_believed_for_as_long_as_its_process_may_take_to_notice() {
-        let folder = std::env::temp_dir().join(format!("aetheris-listen-missed-{}", std::process::id()));
+        let folder = Folder::new("listen-missed");
         let live = folder.join("aetheris.live");
         let address: SocketAddr = "127.0.0.1:1111".parse().unwrap();
         let server = ListenAddresses::beside(&folder.join("aetheris.db"));
@@ -521,13 +517,12 @@ mod tests {
         assert_eq!(worker.listening().unwrap(), [address]);
         sleep(limits::LISTENERS_SETTLE.to_std()).await;
         assert_eq!(worker.listening().unwrap(), []);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// A look by root, a file that somebody has put there, a folder: none of them keeps a server from its start.
     #[test]
     fn what_others_have_left_keeps_nobody_from_saying_where_it_listens() {
-        let folder = std::env::temp_dir().join(format!("aetheris-listen-left-{}", std::process::id()));
+        let folder = Folder::new("listen-left");
         let live = folder.join("aetheris.live");
         std::fs::create_dir_all(live.join("a-folder")).unwrap();
         for number in 0..=limits::LISTENERS_MAX {
@@ -540,12 +535,11 @@ mod tests {
         server.announce(InstanceId::from_u128(1), address).unwrap();
         assert_eq!(worker.listening().unwrap(), [address]);
         assert_eq!(std::fs::read_dir(&live).unwrap().count(), 2, "the dead are gone");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn what_cannot_be_read_is_no_answer() {
-        let folder = std::env::temp_dir().join(format!("aetheris-listen-bad-{}", std::process::id()));
+        let folder = Folder::new("listen-bad");
         let process = ListenAddresses::beside(&folder.join("aetheris.db"));
         let path = folder.join("aetheris.live");
         std::fs::create_dir_all(&path).unwrap();
@@ -554,6 +548,5 @@ mod tests {
         let held = File::open(path.join("inst")).unwrap();
         held.lock().unwrap();
         assert!(process.listening().is_err());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

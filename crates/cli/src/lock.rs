@@ -180,17 +180,13 @@ fn copied(folder: &Path, holder: &Life) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use aetheris_harness::Folder;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("aetheris-lock-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
+    use super::*;
 
     #[test]
     fn a_second_holder_is_refused_and_a_successor_learns_of_the_dead() {
-        let folder = folder("second");
+        let folder = Folder::new("second");
         let [first, second, third] = [1, 2, 3].map(InstanceId::from_u128);
         let lock = DataLock::take(&folder, first).unwrap();
         assert_eq!(lock.predecessors(), []);
@@ -204,12 +200,11 @@ mod tests {
         lock.forget_predecessors().unwrap();
         drop(lock);
         assert_eq!(DataLock::take(&folder, first).unwrap().predecessors(), [third]);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn servers_share_a_folder_and_no_dev_works_beside_them() {
-        let folder = folder("servers");
+        let folder = Folder::new("servers");
         let [first, second] = [1, 2].map(InstanceId::from_u128);
         let dev = DataLock::take(&folder, first).unwrap();
         let refused = SharedLock::take(&folder).unwrap_err();
@@ -224,12 +219,11 @@ mod tests {
         }
         // What the dead have left is still there.
         assert_eq!(DataLock::take(&folder, second).unwrap().predecessors(), [first]);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_folder_that_was_made_in_vain_is_gone_again() {
-        let folder = folder("vain");
+        let folder = Folder::new("vain");
         let made = folder.join("data");
         SharedLock::take(&made).unwrap().leave_no_trace();
         assert!(!made.exists());
@@ -239,13 +233,12 @@ mod tests {
         std::fs::write(made.join("file"), "").unwrap();
         other.leave_no_trace();
         assert!(made.join("file").exists() && !made.join(lock_name()).exists());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_new_folder_is_its_owners_alone_and_an_old_one_stays_as_it_is() {
         use std::os::unix::fs::PermissionsExt;
-        let parent = folder("private");
+        let parent = Folder::new("private");
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let made = parent.join("a/b");
         drop(DataLock::take(&made, InstanceId::from_u128(1)).unwrap());
@@ -255,14 +248,13 @@ mod tests {
         std::fs::set_permissions(&shared, std::fs::Permissions::from_mode(0o750)).unwrap();
         drop(DataLock::take(&shared, InstanceId::from_u128(1)).unwrap());
         assert_eq!(mode(&shared), 0o750);
-        std::fs::remove_dir_all(parent).unwrap();
     }
 
     /// A folder that is copied while it is in use has a lock of its own, which nobody holds: that its file names a
     /// process which lives proves that it is a copy, and not that the process is dead.
     #[test]
     fn a_copy_of_a_folder_in_use_is_refused_until_its_holder_has_ended() {
-        let folder = folder("copied");
+        let folder = Folder::new("copied");
         let mut holder = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let first = InstanceId::from_u128(1);
         let content = Content { instances: vec![first], holder: Life::of(holder.id()) };
@@ -275,25 +267,22 @@ mod tests {
         holder.kill().unwrap();
         holder.wait().unwrap();
         assert_eq!(DataLock::take(&folder, InstanceId::from_u128(2)).unwrap().predecessors(), [first]);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// As the builds before wrote it.
     #[test]
     fn a_file_without_the_holders_beginning_names_the_dead_as_ever() {
-        let folder = folder("before");
+        let folder = Folder::new("before");
         let first = InstanceId::from_u128(1);
         let text = format!("{{\"instances\": [\"{first}\"], \"pid\": 1}}");
         std::fs::write(folder.join("aetheris.lock"), text).unwrap();
         assert_eq!(DataLock::take(&folder, InstanceId::from_u128(2)).unwrap().predecessors(), [first]);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_damaged_file_proves_nothing() {
-        let folder = folder("damaged");
+        let folder = Folder::new("damaged");
         std::fs::write(folder.join("aetheris.lock"), b"{\"instances\": [\"inst_").unwrap();
         assert_eq!(DataLock::take(&folder, InstanceId::from_u128(1)).unwrap().predecessors(), []);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

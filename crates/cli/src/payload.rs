@@ -114,6 +114,8 @@ fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
     use serde_json::json;
 
@@ -170,10 +172,10 @@ mod tests {
         // The end of the last line is no part of the text; what stands before it is.
         let text = read("MESSAGE", "-", Form::Text, " two \n\n".as_bytes()).unwrap();
         assert_eq!(text.value(), &json!(" two \n"));
-        let path = std::env::temp_dir().join(format!("aetheris-payload-{}.json", std::process::id()));
+        let folder = Folder::new("payload");
+        let path = folder.join("payload.json");
         std::fs::write(&path, "{\"a\": [1]}\n").unwrap();
         assert_eq!(given(&format!("@{}", path.display())), json!({"a": [1]}));
-        std::fs::remove_file(&path).unwrap();
         let error = read("MESSAGE", "@/does/not/exist", Form::Either, std::io::empty()).unwrap_err();
         assert!(error.to_string().starts_with("/does/not/exist cannot be read"), "{error}");
     }

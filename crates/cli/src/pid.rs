@@ -31,12 +31,13 @@ impl Drop for PidFile {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     #[test]
     fn the_number_is_there_for_as_long_as_its_process_has_the_folder() {
-        let folder = std::env::temp_dir().join(format!("aetheris-pid-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
+        let folder = Folder::new("pid");
         let path = folder.join(pid_name());
         // What a kill has left is written over.
         std::fs::write(&path, "a number of long ago\n").unwrap();

@@ -4,28 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use aetheris_harness::SplitMix64;
+
 use crate::tape::{Op, Tape};
 
 /// What a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
-
-/// Numbers that look random, the same for the same seed (`SplitMix64`).
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
-        usize::try_from(self.roll() % bound).unwrap_or(0)
-    }
-}
 
 /// How the disk treats what it was not asked to sync.
 #[derive(Clone, Copy)]
@@ -112,7 +96,7 @@ impl State {
     }
 
     /// The names that a cut may leave: of what was not synced, as much as there was time for, or any part of it.
-    fn names(&self, dice: &mut Dice) -> Names {
+    fn names(&self, dice: &mut SplitMix64) -> Names {
         let mut names = self.certain.clone();
         let kept = dice.below(self.uncertain.len() + 1);
         let in_order = dice.below(2) == 0;
@@ -171,7 +155,7 @@ impl Image {
     }
 
     /// What is left of the changes that nobody has synced.
-    fn settle(&mut self, mood: Mood, dice: &mut Dice) {
+    fn settle(&mut self, mood: Mood, dice: &mut SplitMix64) {
         for change in std::mem::take(&mut self.pending) {
             let file = &mut self.bytes;
             match (mood, &change) {
@@ -200,7 +184,7 @@ impl Tape {
     /// # Errors
     /// The folder cannot be written.
     pub fn cut(&self, before: usize, seed: u64, folder: &Path) -> io::Result<()> {
-        let mut dice = Dice(seed);
+        let mut dice = SplitMix64::seeded(seed);
         let mood = match dice.below(4) {
             0 => Mood::Keeps,
             1 => Mood::Loses,
@@ -271,16 +255,9 @@ impl Tape {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use aetheris_harness::Folder;
 
     use super::*;
-
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("aetheris-cut-{name}-{}", std::process::id()));
-        let _absent = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
 
     fn write(at: u64, byte: u8, sectors: usize) -> Op {
         Op::Write { file: 0, at, bytes: vec![byte; sectors * SECTOR] }
@@ -288,7 +265,7 @@ mod tests {
 
     /// What the file is after each of many cuts: one letter for each sector.
     fn found(ops: Vec<Op>, before: usize) -> Vec<String> {
-        let folder = folder(&format!("{}-{before}", ops.len()));
+        let folder = Folder::new(&format!("{}-{before}", ops.len()));
         let tape = Tape { names: vec!["a".to_owned()], ops };
         let cuts = (0..500).map(|seed| {
             let path = folder.join("a");
@@ -302,7 +279,6 @@ mod tests {
         let mut found: Vec<String> = cuts.collect();
         found.sort();
         found.dedup();
-        std::fs::remove_dir_all(folder).unwrap();
         found
     }
 
@@ -333,10 +309,9 @@ mod tests {
             (vec!["aa".to_owned()], vec!["ac".to_owned()])
         );
         assert_eq!(found(again, 9), ["bc"]);
-        let (folder, tape) = (folder("failed"), Tape { names: vec!["a".to_owned()], ops: failed });
+        let (folder, tape) = (Folder::new("failed"), Tape { names: vec!["a".to_owned()], ops: failed });
         tape.kill(7, &folder).unwrap();
         assert_eq!(std::fs::read(folder.join("a")).unwrap(), [vec![b'b'; SECTOR], vec![b'c'; SECTOR]].concat());
-        std::fs::remove_dir_all(folder).unwrap();
         // All that was to be synced, and not only the last of it.
         let two = [
             &ops[..],
@@ -367,7 +342,7 @@ mod tests {
         };
         let ops = [&file(0, b'a')[..], &file(1, b'b'), &[Op::Rename { from: 0, to: 1 }, Op::SyncFolder]].concat();
         let tape = Tape { names: vec!["a".to_owned(), "b".to_owned()], ops };
-        let folder = folder("renamed");
+        let folder = Folder::new("renamed");
         let mut expected = [vec!["ab"], vec![".a", "ab"], vec![".a"]].into_iter();
         for before in 6..=8 {
             let mut found: Vec<String> = (0..100)
@@ -388,6 +363,5 @@ mod tests {
                 "{before}"
             );
         }
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -9,7 +9,6 @@ pub mod chaos;
 pub mod drive;
 pub mod golden;
 mod http;
-pub mod scratch;
 pub mod soak;
 pub mod witness;
 pub mod zoo;

@@ -6,10 +6,10 @@
 //! wakes others, hints and claims that linger, is done here. The disk is asked to sync nothing: a simulation dies by its
 //! processes, not by its power.
 
+use aetheris_harness::Folder;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -55,29 +55,6 @@ impl Clock for Shown {
     }
 }
 
-/// A folder in memory where there is one, gone with this.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> std::io::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let memory = PathBuf::from("/dev/shm");
-        let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let folder = parent.join(format!("aetheris-sim-{}-{number}", std::process::id()));
-        // One that was killed and had the same number has left its own.
-        drop(std::fs::remove_dir_all(&folder));
-        std::fs::create_dir(&folder)?;
-        Ok(Self(folder))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
-    }
-}
-
 /// Wakes the thread that stands still.
 struct Unpark(Thread);
 
@@ -108,8 +85,8 @@ impl InPlace {
     /// # Errors
     /// It cannot be made.
     pub fn open(clock: Arc<dyn Clock>) -> std::io::Result<Self> {
-        let folder = Folder::new()?;
-        let watched = Watched::unsynced(&folder.0)?;
+        let folder = Folder::in_memory("sim");
+        let watched = Watched::unsynced(&folder)?;
         let shown = Arc::new(Shown { boot_id: clock.boot_id(), now: Mutex::new((clock.wall(), clock.boot())) });
         let last_words = Arc::<Mutex<Vec<String>>>::default();
         let (fatal, death) = (Arc::clone(&last_words), Arc::clone(&last_words));
@@ -120,7 +97,7 @@ impl InPlace {
             on_death: Arc::new(move |thread| say(&death, format!("the thread {thread} has ended"))),
             on_fatal: Arc::new(move |error: &StoreError| say(&fatal, format!("the disk failed: {error}"))),
             readers: 1,
-            ..SqliteOptions::new(folder.0.join("aetheris.db"))
+            ..SqliteOptions::new(folder.join("aetheris.db"))
         };
         let inner = SqliteStore::open(options).map_err(std::io::Error::other)?;
         Ok(Self {
@@ -138,7 +115,7 @@ impl InPlace {
     /// Where its rows are.
     #[must_use]
     pub fn database(&self) -> PathBuf {
-        self.folder.0.join("aetheris.db")
+        self.folder.join("aetheris.db")
     }
 
     /// What ended one of the store's threads; nothing in a run that is right.

@@ -71,12 +71,13 @@ fn read(file: &mut File) -> io::Result<Option<BootId>> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     #[test]
     fn processes_with_other_clocks_are_refused_while_one_lives() {
-        let folder = std::env::temp_dir().join(format!("aetheris-clock-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("clock");
         let database = folder.join("aetheris.db");
         let (here, there) = (BootId::from_u128(1), BootId::from_u128(2));
         let first = ClockGuard::take(&database, here).unwrap();
@@ -88,6 +89,5 @@ mod tests {
         let moved = ClockGuard::take(&database, there).unwrap();
         assert!(ClockGuard::take(&database, here).is_err());
         drop(moved);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

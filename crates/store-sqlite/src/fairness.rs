@@ -92,14 +92,14 @@ pub(crate) fn ticks() -> Instant {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
     use rusqlite::Connection;
 
     use super::*;
 
     #[test]
     fn a_process_that_keeps_the_turn_to_itself_costs_others_no_more_than_their_patience() {
-        let folder = std::env::temp_dir().join(format!("aetheris-turn-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("turn");
         let database = folder.join("aetheris.db");
         let (busy, conn) = (Connection::open(&database).unwrap(), Connection::open(&database).unwrap());
         busy.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -116,14 +116,12 @@ mod tests {
         turn.begin(&mut sql, ticks()).unwrap();
         kept.file.unlock().unwrap();
         assert!(turn.alone(Duration::ZERO));
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     /// Long enough for whoever waits to look, and not at all where nobody does.
     #[test]
     fn a_busy_writer_stands_back_for_whoever_waits() {
-        let folder = std::env::temp_dir().join(format!("aetheris-turn-back-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("turn-back");
         let database = folder.join("aetheris.db");
         let (waits, busy) = (WriterFairness::open(&database).unwrap(), WriterFairness::open(&database).unwrap());
         waits.file.lock_shared().unwrap();
@@ -133,6 +131,5 @@ mod tests {
         waits.file.unlock().unwrap();
         busy.yield_to_others();
         assert!(waits.alone(Duration::ZERO), "who stands back keeps nothing");
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

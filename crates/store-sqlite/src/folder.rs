@@ -330,13 +330,14 @@ fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     /// A lock is on a file: one that has lost its name to another keeps nobody from that.
     #[test]
     fn a_held_file_knows_whether_its_name_is_still_its_own() {
-        let folder = std::env::temp_dir().join(format!("aetheris-held-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("held");
         let [path, other] = ["lock", "other"].map(|name| folder.join(name));
         let (held, made) = Held::take(&path, Hold::Alone, Some(For::Process)).unwrap().unwrap();
         assert!(made && held.is_in_place());
@@ -346,14 +347,12 @@ mod tests {
         assert!(Held::take(&path, Hold::Alone, None).unwrap().is_some(), "another may have the name's file");
         std::fs::remove_file(&path).unwrap();
         assert!(!held.is_in_place());
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     /// Whoever may write in a folder could have a restore give them what is not theirs.
     #[test]
     fn a_file_with_another_name_and_a_link_are_not_given_away() {
-        let folder = std::env::temp_dir().join(format!("aetheris-given-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("given");
         let [file, second, link] = ["file", "second", "link"].map(|name| folder.join(name));
         make_own(&file).unwrap();
         let mode = || std::fs::metadata(&file).unwrap().mode() & 0o777;
@@ -368,6 +367,5 @@ mod tests {
         give(&file, owner).unwrap();
         assert_eq!(mode(), 0o640);
         assert!(make_own(&file).is_err());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -147,6 +147,7 @@ fn name_kinds(conn: &Connection) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
     use aetheris_store::system::SystemClock;
 
     use super::*;
@@ -154,8 +155,7 @@ mod tests {
     /// Another process may have taken up the log between the change of the journal and the transaction.
     #[test]
     fn nothing_is_brought_up_to_date_beside_a_log() {
-        let folder = std::env::temp_dir().join(format!("aetheris-migrate-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("migrate");
         let conn = Connection::open(folder.join("aetheris.db")).unwrap();
         let first = MIGRATIONS.first().unwrap();
         conn.execute_batch(&format!(
@@ -167,6 +167,5 @@ mod tests {
         conn.execute_batch("PRAGMA journal_mode = DELETE").unwrap();
         assert!(run_alone(&conn, &SystemClock).unwrap());
         assert!(!is_due(&conn).unwrap());
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

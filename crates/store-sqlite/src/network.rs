@@ -87,12 +87,14 @@ fn served_as(mounts: &str, device: u64) -> Option<String> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     /// A link on a local disk to a file on another host is on another host.
     #[test]
     fn a_database_is_where_its_links_lead() {
-        let top = std::env::temp_dir().join(format!("aetheris-network-{}", std::process::id()));
+        let top = Folder::new("network");
         let (near, far) = (top.join("near"), top.join("far"));
         std::fs::create_dir_all(&near).unwrap();
         std::fs::create_dir(&far).unwrap();
@@ -105,7 +107,6 @@ mod tests {
         std::fs::write(far.join("other.db"), "").unwrap();
         assert_eq!(place(&near.join("aetheris.db")).unwrap(), far.join("other.db"));
         refuse(&near.join("aetheris.db")).unwrap();
-        std::fs::remove_dir_all(&top).unwrap();
     }
 
     #[test]

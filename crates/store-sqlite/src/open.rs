@@ -222,21 +222,15 @@ fn prepared(conn: Connection) -> Result<Connection, Error> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
     use std::cell::Cell;
 
     use super::*;
 
-    fn folder(name: &str) -> std::path::PathBuf {
-        let folder = std::env::temp_dir().join(format!("aetheris-open-{name}-{}", std::process::id()));
-        let _absent = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        folder
-    }
-
     /// A change of the journal fails at once while another connection writes, and goes through when it has.
     #[test]
     fn who_is_in_the_way_for_a_moment_is_waited_for_and_no_longer_than_said() {
-        let folder = folder("patience");
+        let folder = Folder::new("patience");
         let path = folder.join("aetheris.db");
         let other = Connection::open(&path).unwrap();
         other.execute_batch("BEGIN EXCLUSIVE; CREATE TABLE t (a)").unwrap();
@@ -267,18 +261,16 @@ mod tests {
         assert!(!wrong.unwrap_err().is_busy());
         assert_eq!(asked.get(), 1);
         assert!(Error::busy().is_busy());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// The tests of plans run on connections of their own; these are the ones that are used.
     #[test]
     fn every_connection_that_is_kept_makes_its_plans_once() {
-        let folder = folder("plans");
+        let folder = Folder::new("plans");
         let path = folder.join("aetheris.db");
         let conns = [opened(&path).unwrap(), reader(&path).unwrap(), quiet_reader(&path).unwrap()];
         for (place, conn) in conns.iter().enumerate() {
             assert!(conn.db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG).unwrap(), "{place}");
         }
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

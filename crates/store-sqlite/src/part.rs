@@ -157,6 +157,8 @@ impl Stop {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     #[test]
@@ -167,8 +169,7 @@ mod tests {
     /// NFS and most of FUSE answer so to every rename with a condition; a backup usually stands there.
     #[test]
     fn a_copy_gets_its_name_where_no_rename_can_spare_a_file() {
-        let folder = std::env::temp_dir().join(format!("aetheris-named-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("named");
         let [part, file] = ["part", "file"].map(|name| folder.join(name));
         for error in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
             std::fs::write(&part, "copy").unwrap();
@@ -181,7 +182,6 @@ mod tests {
         }
         assert_eq!(named(&part, &file, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
         assert!(!file.exists());
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

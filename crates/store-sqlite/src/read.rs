@@ -330,6 +330,7 @@ pub(crate) fn mask(statuses: &[JobStatus]) -> i64 {
 mod tests {
     use rusqlite::Connection;
 
+    use aetheris_harness::Folder;
     use aetheris_store::system::SystemClock;
 
     use super::*;
@@ -337,9 +338,7 @@ mod tests {
     /// A history is several questions, and its answer is of one moment.
     #[test]
     fn questions_that_are_asked_at_once_see_one_state() {
-        let folder = std::env::temp_dir().join(format!("aetheris-read-{}", std::process::id()));
-        let _absent = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("read");
         let path = folder.join("aetheris.db");
         let writer = Connection::open(&path).unwrap();
         writer.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE meta (id INTEGER PRIMARY KEY, n INTEGER); INSERT INTO meta VALUES (1, 0)").unwrap();
@@ -359,6 +358,5 @@ mod tests {
         // A question that fails leaves nothing open.
         reads.at_once(|_| Err::<(), _>(Error::Corrupt("a row".to_owned()))).unwrap_err();
         assert_eq!(reads.at_once(|reads| Ok(look(reads))).unwrap(), 1);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

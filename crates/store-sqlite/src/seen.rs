@@ -375,25 +375,26 @@ fn noted(file: &File) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     const CUSTODY: Custody = Custody { folder: 9, moved: false, opening: 99 };
 
     /// A folder whose database is there and was never opened.
-    fn fresh(name: &str) -> (PathBuf, Connection) {
-        let folder = std::env::temp_dir().join(format!("aetheris-seen-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    fn fresh() -> (Folder, PathBuf, Connection) {
+        let folder = Folder::new("seen");
         let database = folder.join("aetheris.db");
         let conn = Connection::open(&database).unwrap();
         migrate::mark(&conn).unwrap();
         migrate::run(&conn, &aetheris_store::system::SystemClock).unwrap();
-        (database, conn)
+        (folder, database, conn)
     }
 
     /// One that stood still since its COMMIT, while another went on.
     #[test]
     fn what_another_process_has_noted_is_not_taken_back() {
-        let (database, conn) = fresh("noted");
+        let (_folder, database, conn) = fresh();
         conn.execute("UPDATE meta SET writes = 4, generation = 3", []).unwrap();
         let open = |opening| Seen::take(&conn, enter(&database, Custody { opening, ..CUSTODY }).unwrap()).unwrap();
         let [mut slow, mut quick] = [1, 2].map(open);
@@ -410,7 +411,7 @@ mod tests {
 
     #[test]
     fn two_openings_that_are_cut_short_one_after_the_other_leave_a_folder_that_opens() {
-        let (database, conn) = fresh("twice");
+        let (_folder, database, conn) = fresh();
         let enter = |opening| enter(&database, Custody { opening, ..CUSTODY }).unwrap();
         // After its COMMIT, and before the file says so.
         conn.execute_batch("BEGIN IMMEDIATE").unwrap();

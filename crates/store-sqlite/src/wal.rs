@@ -132,12 +132,13 @@ pub(crate) fn copy(sql: &mut Prepared<'_>, pace: &mut Pace, now: Instant) -> Res
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     #[test]
     fn a_long_log_is_copied_into_the_file_and_a_short_one_is_left() {
-        let folder = std::env::temp_dir().join(format!("aetheris-wal-copied-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("wal-copied");
         let conn = Connection::open(folder.join("aetheris.db")).unwrap();
         conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
         conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a)").unwrap();
@@ -155,14 +156,12 @@ mod tests {
         assert_eq!(now(), (Became::Copied, true));
         write(10);
         assert_eq!(now(), (Became::Left, false));
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// Whoever may write could change the log meanwhile, or take it away.
     #[test]
     fn a_log_that_was_left_is_written_again_by_who_may_write_alone() {
-        let folder = std::env::temp_dir().join(format!("aetheris-wal-again-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("wal-again");
         let path = folder.join("aetheris.db");
         let open = || Connection::open(&path).unwrap();
         let (writer, again) = (open(), open());
@@ -179,14 +178,12 @@ mod tests {
         // It holds nobody up any more.
         writer.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();
         drop((writer, again));
-        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// A backup to a slow disk reads one state for as long as it takes: nobody waits for it again and again.
     #[test]
     fn a_log_that_is_held_up_is_tried_ever_more_rarely() {
-        let folder = std::env::temp_dir().join(format!("aetheris-wal-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("wal");
         let (conn, reader) = {
             let open = || Connection::open(folder.join("aetheris.db")).unwrap();
             (open(), open())
@@ -207,6 +204,5 @@ mod tests {
         reader.execute_batch("COMMIT").unwrap();
         assert_eq!([at(60_000), at(80_000), at(80_010)], [Became::Left, Became::Anew, Became::Left]);
         drop(sql);
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

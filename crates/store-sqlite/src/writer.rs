@@ -479,13 +479,13 @@ pub(crate) fn deadline(linger: aetheris_core::time::Span) -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Sender, channel};
 
     use aetheris_core::id::{BootId, InstanceId, WorkerId};
     use aetheris_core::time::Span;
+    use aetheris_harness::Folder;
     use aetheris_store::system::{Clock, ManualClock};
     use aetheris_store::{ClaimRequest, StoreError};
     use tokio::sync::oneshot;
@@ -496,20 +496,13 @@ mod tests {
     /// A writer whose rounds a test makes itself.
     struct Desk {
         clock: ManualClock,
-        folder: PathBuf,
+        folder: Folder,
         requests: Sender<Request>,
         slots: Arc<Semaphore>,
     }
 
-    impl Drop for Desk {
-        fn drop(&mut self) {
-            drop(std::fs::remove_dir_all(&self.folder));
-        }
-    }
-
-    fn desk(name: &str) -> (Desk, Connection, Parts) {
-        let folder = std::env::temp_dir().join(format!("aetheris-writer-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+    fn desk() -> (Desk, Connection, Parts) {
+        let folder = Folder::new("writer");
         let path = folder.join("aetheris.db");
         let conn = Connection::open(&path).unwrap();
         conn.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).unwrap();
@@ -552,7 +545,7 @@ mod tests {
     /// Whatever comes first: its deadline, the moment of a delayed job, the next look for what others have written.
     #[test]
     fn a_standing_claim_is_left_alone_for_no_longer_than_nothing_can_have_come_for_it() {
-        let (desk, conn, parts) = desk("patience");
+        let (desk, conn, parts) = desk();
         let (mut writer, far) = (writer(&conn, parts), ticks() + Duration::from_secs(3_600));
         assert_eq!(writer.patience(), None, "nobody stands");
         let (claim, _answer) = pending(far);
@@ -578,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_round_takes_what_waits_up_to_its_bound_and_gives_every_place_back() {
-        let (desk, conn, parts) = desk("drain");
+        let (desk, conn, parts) = desk();
         let mut writer = writer(&conn, parts);
         let more = 3;
         for _ in 0..limits::WRITER_BATCH_MAX + more - 1 {
@@ -601,7 +594,7 @@ mod tests {
     /// Asked for in vain, nothing is there until somebody writes, or the moment of a delayed job comes.
     #[test]
     fn time_and_the_writes_of_others_are_noticed_once_each() {
-        let (desk, conn, parts) = desk("notice");
+        let (desk, conn, parts) = desk();
         let (mut writer, other) = (writer(&conn, parts), Connection::open(desk.folder.join("aetheris.db")).unwrap());
         let notices = |writer: &mut Writer<'_>| {
             writer.notice_time_and_others();
@@ -632,7 +625,7 @@ mod tests {
     /// Who has gone, and whose time is over, stand no longer; the others are left as they are, in their order.
     #[test]
     fn claims_that_are_overdue_or_whose_askers_have_gone_stand_no_longer() {
-        let (_desk, conn, parts) = desk("overdue");
+        let (_desk, conn, parts) = desk();
         let mut writer = writer(&conn, parts);
         let far = ticks() + Duration::from_secs(3_600);
         let (first, mut first_answer) = pending(far);
@@ -654,7 +647,7 @@ mod tests {
     /// What a transaction has left to be claimed, and when there is more.
     #[test]
     fn what_is_known_to_be_claimable_follows_from_what_was_written_and_served() {
-        let (desk, conn, parts) = desk("finish");
+        let (desk, conn, parts) = desk();
         let mut writer = writer(&conn, parts);
         let at = |second| Some(desk.clock.wall().after(Span::from_secs(second)));
         let mut finish = |claimable, next_due, served: Option<(bool, Option<Timestamp>)>| {
@@ -678,7 +671,7 @@ mod tests {
     /// A write that failed is forgotten with one that works: a probe writes where it is asked to, and else nothing.
     #[test]
     fn a_probe_that_writes_ends_the_trouble_of_writes_and_one_that_does_not_says_nothing() {
-        let (desk, conn, parts) = desk("probe");
+        let (desk, conn, parts) = desk();
         let vitals = Arc::clone(&parts.vitals);
         let mut writer = writer(&conn, parts);
         let busy = Error::Unavailable("busy".to_owned());
@@ -727,7 +720,7 @@ mod tests {
     /// Heartbeats stand behind them: each would wait as long as all of them may.
     #[test]
     fn a_batch_that_is_repeated_one_by_one_waits_once_for_another_process() {
-        let (desk, conn, parts) = desk("one-patience");
+        let (desk, conn, parts) = desk();
         conn.busy_timeout(Duration::ZERO).unwrap();
         let other = Connection::open(desk.folder.join("aetheris.db")).unwrap();
         other.busy_timeout(Duration::ZERO).unwrap();
@@ -753,7 +746,7 @@ mod tests {
 
     #[test]
     fn the_log_is_looked_at_once_in_so_many_transactions() {
-        let (_desk, conn, parts) = desk("checkpoint");
+        let (_desk, conn, parts) = desk();
         conn.execute_batch("PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t (a)").unwrap();
         conn.execute("INSERT INTO t VALUES (zeroblob(?1))", [2_000 * 4_096]).unwrap();
         let mut writer = writer(&conn, parts);

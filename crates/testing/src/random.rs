@@ -1,32 +1,27 @@
-//! Pseudo-random numbers that are the same for ever: a seed that once failed must fail again after any
-//! update of any dependency, so the generator is our own (SplitMix64, Steele et al. 2014).
+//! Pseudo-random numbers that are the same for ever.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aetheris_core::id::IdSource;
+use aetheris_harness::SplitMix64;
 
 /// A stream of numbers that a seed decides.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// The stream of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut random = Self(seed);
         // Neighbouring seeds begin far apart.
-        Self(random.next() ^ seed.rotate_left(32))
+        Self(SplitMix64::seeded(SplitMix64::seeded(seed).next() ^ seed.rotate_left(32)))
     }
 
     /// The next 64 bits.
     #[expect(clippy::should_implement_trait, reason = "a stream without an end is not asked like an iterator")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// A number below `end`; 0 where that is 0.

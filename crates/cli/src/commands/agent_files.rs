@@ -117,6 +117,8 @@ pub(super) fn shown(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use aetheris_harness::Folder;
+
     use super::*;
 
     #[test]
@@ -130,8 +132,7 @@ mod tests {
 
     #[test]
     fn one_file_that_cannot_be_read_hides_nothing_of_the_others() {
-        let folder = std::env::temp_dir().join(format!("aetheris-agent-files-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("agent-files");
         let file = |name: &str, text: &str| {
             let path = folder.join(name);
             std::fs::write(&path, text).unwrap();
@@ -162,6 +163,5 @@ mod tests {
         let ok: Vec<_> = report["files"].as_array().unwrap().iter().map(|file| file["ok"] == true).collect();
         assert_eq!((report["ok"].as_bool(), ok), (Some(false), vec![false, false, true, false, false, false]));
         assert_eq!(report["files"][1]["errors"][0]["code"], "unreadable");
-        std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -133,14 +133,14 @@ mod tests {
     use std::cell::RefCell;
 
     use aetheris_core::id::JobId;
+    use aetheris_harness::Folder;
 
     use super::*;
 
     /// Whoever comes after a process that ended in between has to know whose jobs are still held.
     #[tokio::test]
     async fn the_dead_are_known_until_all_of_their_jobs_are_taken_back() {
-        let folder = std::env::temp_dir().join(format!("aetheris-take-back-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = Folder::new("take-back");
         let [first, second, third, fourth] = [1, 2, 3, 4].map(InstanceId::from_u128);
         drop(DataLock::take(&folder, first).unwrap());
         drop(DataLock::take(&folder, second).unwrap());
@@ -160,6 +160,5 @@ mod tests {
         assert_eq!(asked.into_inner(), [first, second, third]);
         drop(lock);
         assert_eq!(DataLock::take(&folder, first).unwrap().predecessors(), [fourth]);
-        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

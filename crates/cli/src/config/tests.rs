@@ -1,5 +1,6 @@
 //! Every kind of mistake with its place, and which layer wins.
 
+use aetheris_harness::Folder;
 use std::path::Path;
 
 use super::*;
@@ -216,7 +217,8 @@ fn secrets_are_read_where_they_are_used() {
     let env = Environment::of(&[("KEY", "s3cret")]);
     assert_eq!(env.secret(&Secret::Env("KEY".to_owned())), Ok("s3cret".to_owned()));
     assert!(env.secret(&Secret::Env("OTHER".to_owned())).unwrap_err().contains("OTHER is not set"));
-    let path = std::env::temp_dir().join(format!("aetheris-secret-{}", std::process::id()));
+    let folder = Folder::new("secret");
+    let path = folder.join("secret");
     let file = || env.secret(&Secret::File(path.clone()));
     assert!(file().unwrap_err().contains("cannot be read"));
     for (text, read) in [("s3cret", Some("s3cret")), (" s3 cret\n", Some("s3 cret")), ("", None), (" \n", None)] {
@@ -224,7 +226,6 @@ fn secrets_are_read_where_they_are_used() {
         assert_eq!(file().ok().as_deref(), read, "{text:?}");
     }
     assert!(file().unwrap_err().ends_with("is empty: the configuration reads a key from it"));
-    std::fs::remove_file(path).unwrap();
 }
 
 /// Of each key that has bounds both are values, and nothing beyond them is.

@@ -1,5 +1,6 @@
 //! Commands against a small server: what they ask, what they print, how they end.
 
+use aetheris_harness::Folder;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::Path;
@@ -628,8 +629,7 @@ async fn no_key_gets_out_of_the_command_that_names_it() {
 
 #[tokio::test]
 async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
-    let folder = std::env::temp_dir().join(format!("aetheris-agents-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("agents");
     let good = folder.join("good.yaml");
     let bad = folder.join("bad.yaml");
     let text = "agent: greeter\nplan:\n  nodes:\n    - { id: hello, kind: transform, output: hi }\n";
@@ -675,7 +675,6 @@ async fn agent_files_are_checked_without_a_server_and_put_under_their_name() {
         let ran = run(&url, &["--json", "agent", "put", good]).await;
         assert_eq!(ran.json()["became"], became.split([' ', ',']).next().unwrap().replace("replaces", "replaced"));
     }
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[tokio::test]
@@ -810,8 +809,7 @@ async fn a_signal_that_is_kept_says_what_the_job_waits_for() {
 
 #[tokio::test]
 async fn a_file_with_a_mistake_is_told_of_before_anything_is_made() {
-    let top = std::env::temp_dir().join(format!("aetheris-mistake-{}", std::process::id()));
-    std::fs::create_dir_all(&top).unwrap();
+    let top = Folder::new("mistake");
     let file = |name: &str| {
         let file = top.join(name);
         std::fs::write(&file, "agent: A\nplan: { nodes: [] }\n").unwrap();
@@ -824,7 +822,6 @@ async fn a_file_with_a_mistake_is_told_of_before_anything_is_made() {
         assert!(ran.stderr.contains(&format!("{file}:1: agent: ")), "{}", ran.stderr);
     }
     assert!(!std::path::Path::new(&data).exists());
-    std::fs::remove_dir_all(&top).unwrap();
 }
 
 /// Each page is asked for by the cursor of the one before, and by no other.
@@ -870,7 +867,8 @@ async fn commands_without_a_server() {
     assert!(ran.stdout.contains("\nworker.lease_ttl"), "{}", ran.stdout);
     let ran = run(nowhere, &["config", "check", "--config", "/does/not/exist"]).await;
     assert_eq!(ran.exit(), Exit::CheckFailed);
-    let file = std::env::temp_dir().join(format!("aetheris-config-{}.yaml", std::process::id()));
+    let folder = Folder::new("config");
+    let file = folder.join("config.yaml");
     std::fs::write(&file, "models:\n  local: { base_url: 'http://h/v1', api_key_env: AETHERIS_UNSET_KEY }\n").unwrap();
     let ran = run(nowhere, &["config", "check", "--config", file.to_str().unwrap()]).await;
     assert_eq!(ran.exit(), Exit::CheckFailed);
@@ -880,7 +878,6 @@ async fn commands_without_a_server() {
     assert_eq!(ran.exit(), Exit::CheckFailed);
     let told = ":2: tools.env: the environment variable AETHERIS_UNSET_TOKEN is not set";
     assert!(ran.stdout.contains(told), "{}", ran.stdout);
-    std::fs::remove_file(&file).unwrap();
     let ran = run(nowhere, &["completions", "bash"]).await;
     assert!(ran.stdout.contains("_aetheris"), "{}", ran.stdout);
     let ran = run(nowhere, &["guarantees"]).await;
@@ -892,8 +889,7 @@ async fn commands_without_a_server() {
 #[tokio::test]
 async fn a_server_asks_for_no_models_key_and_a_worker_does() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let folder = std::env::temp_dir().join(format!("aetheris-keys-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = Folder::new("keys");
     let config = folder.join("aetheris.yaml");
     let text = format!(
         "jobstore: {{ sqlite: {{ path: {} }} }}\nserver: {{ listen: '{}' }}\n\
@@ -912,7 +908,6 @@ async fn a_server_asks_for_no_models_key_and_a_worker_does() {
     assert_eq!(ran.exit(), Exit::Usage, "{}", ran.error());
     assert!(ran.error().contains("AETHERIS_UNSET_KEY is not set"), "{}", ran.error());
     assert!(!ran.stderr.contains("waiting"), "what is wrong stays wrong: {}", ran.stderr);
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Another key than [`KEY`].
@@ -1298,12 +1293,12 @@ async fn what_is_no_job_id_is_no_job_for_the_list_of_doubts_either() {
 
 #[tokio::test]
 async fn mistakes_of_a_configuration_fit_the_terminal() {
-    let file = std::env::temp_dir().join(format!("aetheris-narrow-{}.yaml", std::process::id()));
+    let folder = Folder::new("narrow");
+    let file = folder.join("narrow.yaml");
     std::fs::write(&file, "worker: { lease_ttl: 10s, heartbeat: 9s }\ntools: { env: [AETHERIS_UNSET_TOKEN] }\n")
         .unwrap();
     let words = ["config", "check", "--config", file.to_str().unwrap()];
     let ran = super::server::run_at("http://127.0.0.1:9", &words, 60, true).await;
-    std::fs::remove_file(&file).unwrap();
     assert_eq!(ran.exit(), Exit::CheckFailed);
     assert!(ran.stdout.lines().count() > 3, "{}", ran.stdout);
     assert!(ran.stdout.lines().all(|line| crate::render::width(line) <= 60), "{}", ran.stdout);

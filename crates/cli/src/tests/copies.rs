@@ -28,13 +28,11 @@ use crate::wiring::Wired;
 const AGENT: &str = "agent: a\nplan:\n  nodes:\n    - { id: w, kind: wait, wait_type: human, correlation_key: k }\n";
 
 /// A folder of its own, gone with it.
-struct Folder(PathBuf);
+struct Folder(aetheris_harness::Folder);
 
 impl Folder {
     fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("aetheris-copies-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
+        Self(aetheris_harness::Folder::new(name))
     }
 
     fn data(&self) -> PathBuf {
@@ -43,12 +41,6 @@ impl Folder {
 
     fn file(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,7 +1,9 @@
 use std::path::Path;
 
 use crate::markdown::{Block, blocks};
-use crate::terminal::{Desk, Folder};
+use aetheris_harness::Folder;
+
+use crate::terminal::Desk;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -20,8 +22,8 @@ fn copy(example: &str, folder: &Path, desk: &Desk) {
 
 /// Types what the page of the examples says of one of them; what was printed by each block of the client.
 fn typed(example: &str, folder: &Folder, ports: &[u16]) -> Vec<String> {
-    let mut desk = Desk::new(&folder.0, ports);
-    copy(example, &folder.0, &desk);
+    let mut desk = Desk::new(folder, ports);
+    copy(example, folder, &desk);
     let page = std::fs::read_to_string(Path::new(ROOT).join("examples/README.md")).unwrap();
     let mut printed = Vec::new();
     for block in blocks(&page, Some(example)) {
@@ -40,7 +42,7 @@ fn the_refund_example_books_each_refund_once() {
     assert!(printed[0].contains("\"refund_id\": \"rf-1\""), "{}", printed[0]);
     assert!(printed[1].contains("\"refund_id\": \"rf-2\""), "{}", printed[1]);
     assert!(printed[1].contains("reconciled: the other side was asked and knew it"), "{}", printed[1]);
-    let book = std::fs::read_to_string(folder.0.join("examples/refund/bookings.jsonl")).unwrap();
+    let book = std::fs::read_to_string(folder.join("examples/refund/bookings.jsonl")).unwrap();
     assert_eq!(book.lines().count(), 2, "{book}");
 }
 
@@ -55,8 +57,8 @@ fn the_triage_example_stores_what_a_person_has_seen() {
 #[test]
 fn the_payments_service_refuses_what_it_has_denied() {
     let folder = Folder::new("refusal");
-    let mut desk = Desk::new(&folder.0, &[9000]);
-    copy("refund", &folder.0, &desk);
+    let mut desk = Desk::new(&folder, &[9000]);
+    copy("refund", &folder, &desk);
     let block = |name: &str, lines: &[&str]| Block {
         language: "sh".to_owned(),
         name: name.to_owned(),
@@ -80,8 +82,8 @@ fn the_payments_service_refuses_what_it_has_denied() {
 #[test]
 fn the_payments_service_remembers_what_it_has_booked_and_denied() {
     let folder = Folder::new("remembers");
-    let mut desk = Desk::new(&folder.0, &[9000, 9001]);
-    copy("refund", &folder.0, &desk);
+    let mut desk = Desk::new(&folder, &[9000, 9001]);
+    copy("refund", &folder, &desk);
     let block = |name: &str, lines: &[&str]| Block {
         language: "sh".to_owned(),
         name: name.to_owned(),
@@ -106,7 +108,7 @@ fn the_payments_service_remembers_what_it_has_booked_and_denied() {
     assert!(desk.run(&block("client", &[&send(9000, "booked")])).contains("201"));
     assert!(desk.run(&block("client", &[&ask(9000, "denied")])).contains("did_not_happen"));
     // It dies in the middle of a line.
-    let book = folder.0.join("examples/refund/b.jsonl");
+    let book = folder.join("examples/refund/b.jsonl");
     let mut torn = std::fs::read_to_string(&book).unwrap();
     torn.push_str("{\"key\": \"to");
     std::fs::write(&book, torn).unwrap();

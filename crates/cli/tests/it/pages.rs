@@ -1,7 +1,9 @@
 use std::path::Path;
 
 use crate::markdown::{Block, blocks};
-use crate::terminal::{Desk, Folder};
+use aetheris_harness::Folder;
+
+use crate::terminal::Desk;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
@@ -12,7 +14,7 @@ fn page(name: &str) -> String {
 #[test]
 fn every_line_of_the_http_page_answers() {
     let folder = Folder::new("http");
-    let mut desk = Desk::new(&folder.0, &[8080]);
+    let mut desk = Desk::new(&folder, &[8080]);
     let mut printed = Vec::new();
     for block in blocks(&page("docs/http-api.md"), None) {
         match block.name.as_str() {
@@ -58,11 +60,11 @@ fn the_http_page_has_every_code() {
 #[test]
 fn the_first_agent_of_the_readme_runs_as_it_is_written() {
     let folder = Folder::new("first");
-    let mut desk = Desk::new(&folder.0, &[8080, 9000]);
+    let mut desk = Desk::new(&folder, &[8080, 9000]);
     for block in blocks(&page("README.md"), Some("Your first agent")) {
         first_agent(&mut desk, &folder, &block);
     }
-    let book = std::fs::read_to_string(folder.0.join("first/bookings.jsonl")).unwrap();
+    let book = std::fs::read_to_string(folder.join("first/bookings.jsonl")).unwrap();
     assert_eq!(book.lines().count(), 2, "{book}");
 }
 
@@ -70,7 +72,7 @@ fn first_agent(desk: &mut Desk, folder: &Folder, block: &Block) {
     match (block.language.as_str(), block.name.as_str()) {
         ("yaml", file) => {
             let text = desk.local(&format!("{}\n", block.lines.join("\n")));
-            std::fs::write(folder.0.join("first").join(file), text).unwrap();
+            std::fs::write(folder.join("first").join(file), text).unwrap();
         }
         ("text", terminal) => block.lines.iter().for_each(|line| desk.line(terminal, line)),
         ("sh", "setup") => {

@@ -6,9 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use aetheris_harness::Folder;
 use rustix::process::{Pid, Signal};
-
-use crate::terminal::Folder;
 
 /// A `dev` on a folder, and where it listens.
 struct Dev {
@@ -86,20 +85,20 @@ fn called(listener: &TcpListener) -> TcpStream {
 #[test]
 fn a_closed_terminal_lets_a_call_in_flight_end() {
     let folder = Folder::new("hangup");
-    let listener = service(&folder.0);
-    let dev = Dev::start(&folder.0, "");
+    let listener = service(&folder);
+    let dev = Dev::start(&folder, "");
     let job = dev.client(&["send", "pay", "{}"]);
     let mut call = called(&listener);
     dev.signal(Signal::HUP);
-    while !log(&folder.0).contains("stopping") {
-        assert!(is_alive(dev.child.id()), "it has died\n{}", log(&folder.0));
+    while !log(&folder).contains("stopping") {
+        assert!(is_alive(dev.child.id()), "it has died\n{}", log(&folder));
         std::thread::yield_now();
     }
     dev.signal(Signal::HUP);
     call.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}").unwrap();
-    assert_eq!(dev.ended(), Some(0), "{}", log(&folder.0));
-    assert!(log(&folder.0).contains("stopping on SIGHUP: no new claims"), "{}", log(&folder.0));
-    let again = Dev::start(&folder.0, "");
+    assert_eq!(dev.ended(), Some(0), "{}", log(&folder));
+    assert!(log(&folder).contains("stopping on SIGHUP: no new claims"), "{}", log(&folder));
+    let again = Dev::start(&folder, "");
     let watched = again.client(&["watch", job.trim()]);
     assert!(watched.contains("result"), "{watched}");
     assert!(!again.client(&["events", job.trim()]).contains("step_in_doubt"));
@@ -109,13 +108,13 @@ fn a_closed_terminal_lets_a_call_in_flight_end() {
 #[test]
 fn a_server_that_drains_answers_until_the_call_has_ended() {
     let folder = Folder::new("drain");
-    let listener = service(&folder.0);
-    let dev = Dev::start(&folder.0, "");
+    let listener = service(&folder);
+    let dev = Dev::start(&folder, "");
     let job = dev.client(&["send", "pay", "{}"]);
     let mut call = called(&listener);
     dev.signal(Signal::TERM);
-    while !log(&folder.0).contains("stopping") {
-        assert!(is_alive(dev.child.id()), "it has died\n{}", log(&folder.0));
+    while !log(&folder).contains("stopping") {
+        assert!(is_alive(dev.child.id()), "it has died\n{}", log(&folder));
     }
     let shown = dev.client(&["jobs"]);
     assert!(shown.contains(job.trim()) && shown.contains("running"), "{shown}");
@@ -125,7 +124,7 @@ fn a_server_that_drains_answers_until_the_call_has_ended() {
     assert!(!sent.status.success() && said.contains("the server is shutting down"), "{said}");
     call.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}").unwrap();
     let address = dev.url.trim_start_matches("http://").to_owned();
-    assert_eq!(dev.ended(), Some(0), "{}", log(&folder.0));
+    assert_eq!(dev.ended(), Some(0), "{}", log(&folder));
     assert!(TcpStream::connect(address).is_err());
 }
 
@@ -133,13 +132,13 @@ fn a_server_that_drains_answers_until_the_call_has_ended() {
 #[test]
 fn the_log_says_why_in_words() {
     let folder = Folder::new("words");
-    let listener = service(&folder.0);
-    let dev = Dev::start(&folder.0, "");
+    let listener = service(&folder);
+    let dev = Dev::start(&folder, "");
     dev.client(&["send", "pay", "{}"]);
     let _call = called(&listener);
     drop(dev);
-    let again = Dev::start(&folder.0, "");
-    let said = || log(&folder.0);
+    let again = Dev::start(&folder, "");
+    let said = || log(&folder);
     while !again.client(&["jobs"]).contains("parked") {
         assert!(is_alive(again.child.id()), "{}", said());
     }
@@ -154,33 +153,33 @@ fn the_log_says_why_in_words() {
 #[test]
 fn the_log_tells_the_end_of_a_job_once() {
     let folder = Folder::new("once");
-    let listener = service(&folder.0);
-    let dev = Dev::start(&folder.0, "");
+    let listener = service(&folder);
+    let dev = Dev::start(&folder, "");
     let job = dev.client(&["send", "pay", "{}"]);
     let _call = called(&listener);
     drop(dev);
-    let again = Dev::start(&folder.0, "");
+    let again = Dev::start(&folder, "");
     while !again.client(&["jobs"]).contains("parked") {
-        assert!(is_alive(again.child.id()), "{}", log(&folder.0));
+        assert!(is_alive(again.child.id()), "{}", log(&folder));
     }
     again.client(&["cancel", job.trim()]);
     let told = again.client(&["in-doubt", "resolve", job.trim(), "--happened", "--result", "{}", "--note", "asked"]);
     assert!(told.starts_with("recorded: "), "{told}");
     again.signal(Signal::TERM);
     assert_eq!(again.ended(), Some(0));
-    assert_eq!(log(&folder.0).matches("the job has ended").count(), 1, "{}", log(&folder.0));
+    assert_eq!(log(&folder).matches("the job has ended").count(), 1, "{}", log(&folder));
 }
 
 /// Else the first to notice is a job, whose call fails for good.
 #[test]
 fn a_variable_that_is_not_set_is_warned_of_at_the_start() {
     let folder = Folder::new("unset");
-    let _listener = service(&folder.0);
+    let _listener = service(&folder);
     let names = "export AETHERIS__TOOLS__ENV=AETHERIS_TEST_SET,AETHERIS_TEST_UNSET AETHERIS_TEST_SET=1;";
-    let dev = Dev::start(&folder.0, names);
+    let dev = Dev::start(&folder, names);
     dev.signal(Signal::TERM);
     assert_eq!(dev.ended(), Some(0));
-    let warned: Vec<String> = log(&folder.0).lines().filter(|l| l.contains("`tools.env`")).map(str::to_owned).collect();
+    let warned: Vec<String> = log(&folder).lines().filter(|l| l.contains("`tools.env`")).map(str::to_owned).collect();
     assert!(
         matches!(warned.as_slice(), [line] if line.contains("WARN") && line.contains("AETHERIS_TEST_UNSET")),
         "{warned:?}"
@@ -191,16 +190,16 @@ fn a_variable_that_is_not_set_is_warned_of_at_the_start() {
 #[test]
 fn with_a_json_log_every_line_of_a_start_that_fails_is_json() {
     let folder = Folder::new("json");
-    std::fs::write(folder.0.join("bad.yaml"), "agent: A\nplan: { nodes: [] }\n").unwrap();
+    std::fs::write(folder.join("bad.yaml"), "agent: A\nplan: { nodes: [] }\n").unwrap();
     std::fs::write(
-        folder.0.join("model.yaml"),
+        folder.join("model.yaml"),
         "agent: a\nmodel: nobody/x\nplan: { nodes: [{ id: n, kind: llm, prompt: p }] }\n",
     )
     .unwrap();
-    std::fs::write(folder.0.join("config.yaml"), "jobstore: { sqlite: { path: gone/aetheris.db } }\n").unwrap();
+    std::fs::write(folder.join("config.yaml"), "jobstore: { sqlite: { path: gone/aetheris.db } }\n").unwrap();
     let command = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_aetheris"));
-        command.args(words).current_dir(&folder.0).env("AETHERIS__LOG__FORMAT", "json");
+        command.args(words).current_dir(&folder).env("AETHERIS__LOG__FORMAT", "json");
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let value = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|_| panic!("{line}"));
@@ -222,19 +221,19 @@ fn with_a_json_log_every_line_of_a_start_that_fails_is_json() {
 #[test]
 fn a_start_says_which_agents_it_replaces() {
     let folder = Folder::new("replaces");
-    let _listener = service(&folder.0);
-    let dev = Dev::start(&folder.0, "");
-    let first = std::fs::read_to_string(folder.0.join("agent.yaml")).unwrap();
-    let second = folder.0.join("second.yaml");
+    let _listener = service(&folder);
+    let dev = Dev::start(&folder, "");
+    let first = std::fs::read_to_string(folder.join("agent.yaml")).unwrap();
+    let second = folder.join("second.yaml");
     std::fs::write(&second, format!("{first}version: \"2\"\n")).unwrap();
     let put = dev.client(&["agent", "put", second.to_str().unwrap()]);
     assert!(put.contains("pay version 2 replaces version 1, "), "{put}");
     drop(dev);
-    assert!(!log(&folder.0).contains("replaces version"), "{}", log(&folder.0));
-    drop(Dev::start(&folder.0, ""));
-    assert!(log(&folder.0).contains("pay version 1 replaces version 2, "), "{}", log(&folder.0));
-    drop(Dev::start(&folder.0, ""));
-    assert_eq!(log(&folder.0).matches("replaces version").count(), 1, "{}", log(&folder.0));
+    assert!(!log(&folder).contains("replaces version"), "{}", log(&folder));
+    drop(Dev::start(&folder, ""));
+    assert!(log(&folder).contains("pay version 1 replaces version 2, "), "{}", log(&folder));
+    drop(Dev::start(&folder, ""));
+    assert_eq!(log(&folder).matches("replaces version").count(), 1, "{}", log(&folder));
 }
 
 #[test]
@@ -243,12 +242,12 @@ fn a_port_in_use_leaves_no_folder_behind() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut dev = Command::new(env!("CARGO_BIN_EXE_aetheris"));
-    let ran = dev.args(["dev", "--data", "new", "--listen", &address]).current_dir(&folder.0).output().unwrap();
+    let ran = dev.args(["dev", "--data", "new", "--listen", &address]).current_dir(&folder).output().unwrap();
     assert_eq!(ran.status.code(), Some(4), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stderr).contains("is in use"), "{ran:?}");
-    assert!(!folder.0.join("new").exists());
+    assert!(!folder.join("new").exists());
     let mut service = Command::new(env!("CARGO_BIN_EXE_aetheris"));
-    let ran = service.args(["demo-payments", "--log", "log", "--listen", &address]).current_dir(&folder.0).output();
+    let ran = service.args(["demo-payments", "--log", "log", "--listen", &address]).current_dir(&folder).output();
     let ran = ran.unwrap();
     assert_eq!(ran.status.code(), Some(4), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stderr).contains(&format!("{address} is in use")), "{ran:?}");
@@ -259,17 +258,17 @@ fn a_port_in_use_leaves_no_folder_behind() {
 fn agent_files_with_mistakes_leave_no_folder_behind() {
     let folder = Folder::new("mistakes");
     for name in ["one.yaml", "two.yaml"] {
-        std::fs::write(folder.0.join(name), "agent: A\nplan: { nodes: [] }\n").unwrap();
+        std::fs::write(folder.join(name), "agent: A\nplan: { nodes: [] }\n").unwrap();
     }
     let mut dev = Command::new(env!("CARGO_BIN_EXE_aetheris"));
     dev.args(["dev", "--data", "new", "--listen", "127.0.0.1:0", "--agent", "one.yaml", "--agent", "two.yaml"]);
-    let ran = dev.current_dir(&folder.0).output().unwrap();
+    let ran = dev.current_dir(&folder).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);
     assert_eq!(ran.status.code(), Some(6), "{said}");
     assert!(said.contains("one.yaml:1: ") && said.contains("two.yaml:1: "), "{said}");
-    assert!(!folder.0.join("new").exists());
+    assert!(!folder.join("new").exists());
     let mut check = Command::new(env!("CARGO_BIN_EXE_aetheris"));
-    let file = std::fs::File::open(folder.0.join("one.yaml")).unwrap();
+    let file = std::fs::File::open(folder.join("one.yaml")).unwrap();
     let ran = check.args(["agent", "check", "-"]).stdin(file).output().unwrap();
     assert_eq!(ran.status.code(), Some(6), "{ran:?}");
     assert!(String::from_utf8_lossy(&ran.stdout).contains("stdin:1: agent: "), "{ran:?}");
@@ -279,10 +278,10 @@ fn agent_files_with_mistakes_leave_no_folder_behind() {
 #[test]
 fn a_configuration_in_the_folder_that_is_not_read_is_named() {
     let folder = Folder::new("unread");
-    std::fs::write(folder.0.join("aetheris.yaml"), "nonsense: [\n").unwrap();
+    std::fs::write(folder.join("aetheris.yaml"), "nonsense: [\n").unwrap();
     for (words, said) in [(&["config", "check"][..], true), (&["config", "check", "--config", "aetheris.yaml"], false)]
     {
-        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder.0).output().unwrap();
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder).output().unwrap();
         let told = String::from_utf8_lossy(&ran.stderr).contains("./aetheris.yaml was not read");
         assert_eq!((ran.status.success(), told), (said, said), "{ran:?}");
     }
@@ -292,19 +291,19 @@ fn a_configuration_in_the_folder_that_is_not_read_is_named() {
 #[test]
 fn what_a_server_cannot_execute_is_named_with_its_line() {
     let folder = Folder::new("lines");
-    let _listener = service(&folder.0);
+    let _listener = service(&folder);
     let text = "agent: bad\nversion: \"1\"\nmodel: nobody/x\ntools:\n  t:\n    kind: http\n    effect: pure\n    \
                 method: GET\n    url: http://127.0.0.1:1/\n    headers:\n      X-A: a\n      X-Token: \"{{ env.ORDERS_TOKEN }}\"\n\
                 plan:\n  nodes:\n    - { id: ask, kind: llm, prompt: p }\n    - { id: t, kind: tool, tool: t }\n";
-    std::fs::write(folder.0.join("bad.yaml"), text).unwrap();
+    std::fs::write(folder.join("bad.yaml"), text).unwrap();
     let put = |words: &[&str]| {
-        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder.0).output().unwrap();
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder).output().unwrap();
         (ran.status.code(), String::from_utf8(ran.stderr).unwrap())
     };
     let (code, said) = put(&["dev", "--ephemeral", "--listen", "127.0.0.1:0", "--agent", "bad.yaml"]);
     assert_eq!(code, Some(6));
     assert!(said.contains("bad.yaml:3: model: ") && said.contains("bad.yaml:12: tools.t.headers.X-Token: "), "{said}");
-    let dev = Dev::start(&folder.0, "");
+    let dev = Dev::start(&folder, "");
     let (code, said) = put(&["--server", &dev.url, "agent", "put", "bad.yaml"]);
     assert_eq!(code, Some(6));
     assert!(said.contains("line 3: model: ") && said.contains("line 12: tools.t.headers.X-Token: "), "{said}");
@@ -315,13 +314,13 @@ fn what_a_server_cannot_execute_is_named_with_its_line() {
 fn a_database_that_is_not_there_is_named_by_its_whole_path() {
     let folder = Folder::new("whole");
     for words in [&["check-consistency", "--data", "x"][..], &["backup", "copy.db", "--data", "x"]] {
-        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder.0).output().unwrap();
+        let ran = Command::new(env!("CARGO_BIN_EXE_aetheris")).args(words).current_dir(&folder).output().unwrap();
         let said = String::from_utf8(ran.stderr).unwrap();
-        let whole = folder.0.join("x/aetheris.db");
+        let whole = folder.join("x/aetheris.db");
         assert!(said.contains(&format!("there is no database {}", whole.display())), "{said}");
         // Whoever names a folder means its database, whatever the environment says.
         let mut other = Command::new(env!("CARGO_BIN_EXE_aetheris"));
-        other.args(words).current_dir(&folder.0).env("AETHERIS__JOBSTORE__TYPE", "memory");
+        other.args(words).current_dir(&folder).env("AETHERIS__JOBSTORE__TYPE", "memory");
         assert_eq!(String::from_utf8(other.output().unwrap().stderr).unwrap(), said);
     }
 }
@@ -330,8 +329,8 @@ fn a_database_that_is_not_there_is_named_by_its_whole_path() {
 #[test]
 fn whoever_stops_watching_is_told_that_the_job_goes_on() {
     let folder = Folder::new("watching");
-    let listener = service(&folder.0);
-    let dev = Dev::start(&folder.0, "");
+    let listener = service(&folder);
+    let dev = Dev::start(&folder, "");
     let mut send = Command::new(env!("CARGO_BIN_EXE_aetheris"));
     send.args(["--server", &dev.url, "send", "pay", "{}", "--wait"]).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = send.spawn().unwrap();
@@ -357,7 +356,7 @@ fn whoever_stops_watching_is_told_that_the_job_goes_on() {
 fn a_benchmark_that_is_stopped_leaves_nothing_behind() {
     let folder = Folder::new("bench");
     let mut bench = Command::new(env!("CARGO_BIN_EXE_aetheris"));
-    bench.arg("bench").current_dir(&folder.0).stdout(Stdio::null()).stderr(Stdio::piped());
+    bench.arg("bench").current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = bench.spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     assert!(lines.any(|line| line.contains("measuring bare commits")));
@@ -367,7 +366,7 @@ fn a_benchmark_that_is_stopped_leaves_nothing_behind() {
     assert!(rest.iter().any(|line| line.contains("stopped")), "{rest:?}");
     // One may have begun meanwhile; the rest, which would take minutes, does not.
     assert!(rest.iter().filter(|line| line.contains("measuring")).count() <= 1, "{rest:?}");
-    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 0);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -379,13 +378,13 @@ fn is_alive(pid: u32) -> bool {
 #[test]
 fn a_process_that_was_started_to_ignore_a_closed_terminal_goes_on() {
     let folder = Folder::new("nohup");
-    let _listener = service(&folder.0);
-    let dev = Dev::start(&folder.0, "trap '' HUP;");
+    let _listener = service(&folder);
+    let dev = Dev::start(&folder, "trap '' HUP;");
     dev.signal(Signal::HUP);
     assert!(dev.client(&["agent", "list"]).contains("pay"));
     dev.signal(Signal::TERM);
     assert_eq!(dev.ended(), Some(0));
-    assert!(log(&folder.0).contains("stopping on SIGTERM"), "{}", log(&folder.0));
+    assert!(log(&folder).contains("stopping on SIGTERM"), "{}", log(&folder));
 }
 
 /// A program that reads stdout finds what is wrong there.

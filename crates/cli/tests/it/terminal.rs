@@ -14,23 +14,6 @@ use crate::markdown::{Block, normal};
 /// Longest silence of a terminal while something is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A folder for a test; it goes with it.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("aetheris-pages-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _left = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The terminals of a page, with a port of its own for each that the page names.
 pub(crate) struct Desk {
     folder: PathBuf,

@@ -1,8 +1,8 @@
 //! A job's history that can be spoiled, written into a real database file.
 
+use aetheris_harness::Folder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use aetheris_check::witness::{WitnessKind, WitnessLine};
 use aetheris_check::{AckedSignal, ClientHistory, SignalAck, Submission};
@@ -52,16 +52,11 @@ impl Story {
 }
 
 /// A folder with a database file with one story in it, removed when dropped.
-pub(super) struct Bed(PathBuf);
+pub(super) struct Bed(Folder);
 
 impl Bed {
     pub(super) fn new(story: &Story) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let bed = Self(std::env::temp_dir().join(format!("aetheris-plain-{}-{number}", std::process::id())));
-        // One that was killed and had the same number has left its own.
-        drop(std::fs::remove_dir_all(&bed.0));
-        std::fs::create_dir(&bed.0).unwrap();
+        let bed = Self(Folder::new("plain"));
         drop(bed.store());
         write(&bed.file(), story);
         bed
@@ -81,13 +76,6 @@ impl Bed {
         for statement in statements {
             conn.execute_batch(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
         }
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        // What is left behind is the system's to clean.
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use aetheris_cli::exit::Exit;
 use aetheris_core::time::Timestamp;
-use aetheris_proof::scratch::Scratch;
+use aetheris_harness::Folder;
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::{Clock, ManualClock, SystemClock};
 use aetheris_store::{Boxed, Store};
@@ -49,8 +49,8 @@ fn unusable(error: &anyhow::Error) -> ! {
     panic!("no store can be opened: {error:#}")
 }
 
-fn file(clock: Arc<dyn Clock>) -> Result<(Scratch, SqliteStore)> {
-    let scratch = Scratch::new("conformance")?;
+fn file(clock: Arc<dyn Clock>) -> Result<(Folder, SqliteStore)> {
+    let scratch = Folder::new("conformance");
     let store = SqliteStore::open(SqliteOptions { clock, ..SqliteOptions::new(scratch.path().join("aetheris.db")) })?;
     Ok((scratch, store))
 }

@@ -11,6 +11,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use aetheris_harness::SplitMix64;
 use aetheris_proof::drive::cells::{self, Cell};
 use aetheris_proof::drive::matrix;
 use aetheris_proof::verdict;
@@ -82,19 +83,12 @@ async fn single(word: &str) -> Result<ExitCode> {
     Ok(verdict(green == total))
 }
 
-/// A number from a seed and a place (SplitMix64).
-fn mix(seed: u64, place: u64) -> u64 {
-    let mut z = seed.wrapping_add(place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 async fn pairs(number: usize, seed: u64) -> Result<ExitCode> {
     let program = program()?;
     let all = cells::all_pairs();
     let possible = all.len();
-    let mut drawn: Vec<_> = (0u64..).zip(all).map(|(place, pair)| (mix(seed, place), pair)).collect();
+    let mut drawn: Vec<_> =
+        (0u64..).zip(all).map(|(place, pair)| (SplitMix64::seeded(seed).skip(place).next(), pair)).collect();
     if number < possible {
         drawn.sort_by_key(|(key, _)| *key);
         drawn.truncate(number);

@@ -212,10 +212,10 @@ mod tests {
 
     use super::super::dice::Dice;
     use super::*;
-    use crate::scratch::Scratch;
+    use aetheris_harness::Folder;
 
     /// A store that tells time by this clock, and the witness's clock over it.
-    async fn store(scratch: &Scratch, host: &HostClock) -> (SqliteStore, Ids, Message) {
+    async fn store(scratch: &Folder, host: &HostClock) -> (SqliteStore, Ids, Message) {
         let options =
             SqliteOptions { clock: Arc::new(host.clone()), ..SqliteOptions::new(scratch.path().join("store.db")) };
         let store = SqliteStore::open(options).unwrap();
@@ -240,7 +240,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_told_is_never_before_what_is_stored_nor_after_what_is_stored_later() {
-        let scratch = Scratch::new("told").unwrap();
+        let scratch = Folder::new("told");
         let host = HostClock::new(scratch.path().join("offset")).unwrap();
         let (store, ids, mut message) = store(&scratch, &host).await;
         let clock = StoreClock::open(&scratch.path().join("store.db"), host.clone()).unwrap();
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_store_that_cannot_be_read_for_a_while_does_not_take_its_time_back() {
-        let scratch = Scratch::new("mark").unwrap();
+        let scratch = Folder::new("mark");
         let database = scratch.path().join("store.db");
         let store = Connection::open(&database).unwrap();
         let ahead = SystemClock.wall().micros() + 3_600_000_000;
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn it_jumps_and_catches_up_with_where_it_was_furthest_ahead() {
-        let scratch = Scratch::new("clock").unwrap();
+        let scratch = Folder::new("clock");
         let clock = HostClock::new(scratch.path().join("offset")).unwrap();
         let text = || std::fs::read_to_string(clock.file()).unwrap();
         clock.jump(5_000_000).unwrap();

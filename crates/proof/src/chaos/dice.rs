@@ -3,26 +3,24 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// Numbers that follow from a seed (splitmix64).
+use aetheris_harness::SplitMix64;
+
+/// Numbers that follow from a seed.
 #[derive(Debug, Clone)]
-pub struct Dice(u64);
+pub struct Dice(SplitMix64);
 
 impl Dice {
     /// A generator of its own for each pair of seed and purpose.
     #[must_use]
     pub fn new(seed: u64, purpose: u64) -> Self {
-        let mut dice = Self(seed ^ purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut dice = Self(SplitMix64::seeded(seed ^ purpose.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
         dice.roll();
         dice
     }
 
     /// The next number.
     pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// One of a range; its start where it is empty.

@@ -327,11 +327,11 @@ mod tests {
     use aetheris_store::system::ManualClock;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use aetheris_harness::Folder;
 
     /// A process that does this when it is told to stop, drained while the disk is full or not, and armed or not.
     async fn drained(on_term: &str, full: bool, armed: bool) -> (Result<()>, Log) {
-        let scratch = Scratch::new("drained").unwrap();
+        let scratch = Folder::new("drained");
         let log = Log::new(Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000))));
         let script = format!("trap '{on_term}' TERM; echo ready; while :; do sleep 0.01; done");
         let (args, env) = (vec!["-c".to_owned(), script], Vec::new());
@@ -358,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_process_stands_still_when_it_was_stopped() {
-        let scratch = Scratch::new("stopped").unwrap();
+        let scratch = Folder::new("stopped");
         let args = vec!["-c".to_owned(), "echo ready; while :; do :; done".to_owned()];
         let launch =
             Launch { args, crash: None, env: Vec::new(), log: scratch.path().join("log"), program: "sh".into() };

@@ -161,11 +161,11 @@ mod tests {
     use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 
     use super::*;
-    use crate::scratch::Scratch;
+    use aetheris_harness::Folder;
 
     #[test]
     fn rows_come_twice_at_most_and_go_without_a_trace() {
-        let scratch = Scratch::new("poison").unwrap();
+        let scratch = Folder::new("poison");
         let database = scratch.path().join("store.db");
         drop(SqliteStore::open(SqliteOptions::new(database.clone())).unwrap());
         let all = ROWS * 4;

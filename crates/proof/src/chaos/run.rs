@@ -30,8 +30,8 @@ use super::programs::{self, Program};
 use super::proxy::Proxy;
 use super::report::Page;
 use crate::drive::process::{Launch, tail};
-use crate::scratch::Scratch;
 use crate::witness::Witness;
+use aetheris_harness::Folder;
 
 /// Worker processes.
 const WORKERS: usize = 3;
@@ -86,7 +86,7 @@ struct Run {
     under_way: UnderWay,
     witness: Witness,
     world: Arc<World>,
-    scratch: Scratch,
+    scratch: Folder,
 }
 
 /// Runs.
@@ -150,7 +150,7 @@ fn environment(options: &Options, host: &HostClock) -> Vec<(String, String)> {
 }
 
 /// How a node is started.
-fn launch(options: &Options, scratch: &Scratch, host: &HostClock, part: &str, name: &str) -> Launch {
+fn launch(options: &Options, scratch: &Folder, host: &HostClock, part: &str, name: &str) -> Launch {
     let config = scratch.path().join("config.yaml").display().to_string();
     // All but two say what they do on the store's disk, which will be full.
     let aside = matches!(name, "worker-3" | "calm");
@@ -160,7 +160,7 @@ fn launch(options: &Options, scratch: &Scratch, host: &HostClock, part: &str, na
 
 impl Run {
     async fn prepare(options: &Options) -> Result<Self> {
-        let scratch = Scratch::new("chaos")?;
+        let scratch = Folder::new("chaos");
         let path = |name: &str| scratch.path().join(name);
         let backend: Arc<dyn Backend> = Arc::new(Sqlite::prepare(path("data"))?);
         // Made before the processes: the witness and the nemesis tell time by it.
@@ -197,7 +197,7 @@ impl Run {
 
     async fn nodes(
         options: &Options,
-        scratch: &Scratch,
+        scratch: &Folder,
         host: &HostClock,
         url: watch::Sender<SocketAddr>,
     ) -> Result<Vec<Arc<Node>>> {

@@ -64,11 +64,11 @@ impl Hardship {
 mod tests {
     use super::*;
     use crate::drive::process::Started;
-    use crate::scratch::Scratch;
+    use aetheris_harness::Folder;
 
     /// What a process that writes to stderr finds there, and how many files it may open.
     async fn found(hardship: Hardship) -> (String, String) {
-        let scratch = Scratch::new("starts").unwrap();
+        let scratch = Folder::new("starts");
         let script = "at=; [ -e /proc/$$/fd/2 ] && at=$(readlink /proc/$$/fd/2); \
             echo \"ready $(ulimit -n) $at\"; while :; do sleep 0.01; done";
         let args = vec!["-c".to_owned(), script.to_owned()];

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use super::client::Client;
 use super::process::{Launch, Running, Started, tail};
 use super::stories::Story;
-use crate::scratch::Scratch;
 use crate::witness::Witness;
+use aetheris_harness::Folder;
 
 /// Short leases, so that a cell takes seconds.
 const CONFIG: &str = "\
@@ -26,7 +26,7 @@ tools: { http: { allow: [\"127.0.0.0/8\"] } }
 #[derive(Debug)]
 pub struct Fleet {
     program: PathBuf,
-    scratch: Scratch,
+    scratch: Folder,
     url: watch::Sender<String>,
     /// The tools.
     pub witness: Witness,
@@ -38,7 +38,7 @@ impl Fleet {
     /// # Errors
     /// Either fails.
     pub fn new(program: PathBuf) -> Result<Self> {
-        let scratch = Scratch::new("cell")?;
+        let scratch = Folder::new("cell");
         let data = scratch.path().join("data");
         std::fs::create_dir_all(&data)?;
         let database = format!("jobstore: {{ sqlite: {{ path: {} }} }}\n", data.join("aetheris.db").display());

@@ -188,11 +188,11 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use aetheris_harness::Folder;
 
     #[test]
     fn the_write_lock_is_seen_while_it_is_held_and_no_longer() {
-        let scratch = Scratch::new("locks").unwrap();
+        let scratch = Folder::new("locks");
         let open = || {
             let opened = Connection::open(scratch.path().join("store.db")).unwrap();
             opened.execute_batch("PRAGMA journal_mode = WAL; CREATE TABLE IF NOT EXISTS t (a)").unwrap();

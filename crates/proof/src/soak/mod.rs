@@ -21,8 +21,8 @@ use reqwest::Method;
 
 use self::customers::{Beside, Customers, PATIENCE, Until};
 use crate::drive::process::{Launch, Running, Started, tail};
-use crate::scratch::Scratch;
 use crate::witness::Witness;
+use aetheris_harness::Folder;
 
 /// Parts of a run.
 const PARTS: usize = 10;
@@ -103,7 +103,7 @@ pub struct Soaked {
 /// The program does not start, a job is forgotten, an answer is wrong, a tool was not called as often as it had to be, or
 /// the program does not end well.
 pub async fn run(options: &Options, mut told: impl FnMut(&str)) -> Result<Soaked> {
-    let scratch = Scratch::new("soak")?;
+    let scratch = Folder::new("soak");
     let (data, log) = (scratch.path().join("data"), scratch.path().join("dev.log"));
     let witness = Witness::start(&scratch.path().join("witness.log"))?;
     let mut running = start(options, scratch.path(), &data, &log).await?;

@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
 use super::tools::Workbench;
-use crate::scratch::Scratch;
+use aetheris_harness::Folder;
 
 /// How long a lease lives by the world's clock.
 pub(super) const TTL: Span = Span::from_secs(30);
@@ -40,7 +40,7 @@ pub struct World {
     history: Mutex<ClientHistory>,
     instance: InstanceId,
     pub(super) rt: Runtime,
-    pub(super) scratch: Scratch,
+    pub(super) scratch: Folder,
     pub(super) tools: Arc<Workbench>,
 }
 
@@ -74,7 +74,7 @@ impl World {
     /// # Errors
     /// The store cannot be opened.
     pub fn on(backend: Backend) -> Result<Self> {
-        let scratch = Scratch::new("zoo")?;
+        let scratch = Folder::new("zoo");
         let clock = ManualClock::at(Timestamp::from_micros(1_800_000_000_000_000));
         clock.advance(Span::from_secs(1_000));
         let inner: Arc<dyn Store> = match backend {
@@ -287,7 +287,7 @@ impl std::fmt::Debug for World {
     }
 }
 
-fn open(scratch: &Scratch, clock: &ManualClock) -> Result<Arc<dyn Store>> {
+fn open(scratch: &Folder, clock: &ManualClock) -> Result<Arc<dyn Store>> {
     let path = scratch.path().join("aetheris.db");
     let options = SqliteOptions { clock: Arc::new(clock.clone()), ..SqliteOptions::new(path) };
     Ok(Arc::new(SqliteStore::open(options)?))

@@ -7,7 +7,6 @@ use std::time::Duration;
 use aetheris_core::id::JobId;
 use aetheris_proof::drive::client::Client;
 use aetheris_proof::drive::process::{Launch, Running, Started};
-use aetheris_proof::scratch::Scratch;
 use aetheris_store::system::{Clock as _, SystemClock};
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
@@ -29,13 +28,13 @@ struct Folder {
     client: Client,
     jobs: BTreeMap<String, Kept>,
     process: Box<Running>,
-    scratch: Scratch,
+    scratch: aetheris_harness::Folder,
 }
 
 impl Folder {
     async fn open(name: &str) -> Self {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
-        let scratch = Scratch::new("golden").unwrap();
+        let scratch = aetheris_harness::Folder::new("golden");
         std::fs::copy(golden.join("aetheris.sqlite"), scratch.path().join("aetheris.db")).unwrap();
         std::fs::copy(golden.join("aetheris.lock"), scratch.path().join("aetheris.lock")).unwrap();
         // Builds that have it know by it that the folder is another one.

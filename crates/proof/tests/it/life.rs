@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use aetheris_harness::Folder;
 use aetheris_proof::drive::client::Client;
-use aetheris_proof::scratch::Scratch;
 use reqwest::Method;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -30,7 +30,7 @@ struct Dev {
 
 impl Dev {
     /// Starts one and waits for its first line.
-    fn start(scratch: &Scratch, format: &str, stderr: impl Into<Stdio>, crash: Option<&str>) -> Self {
+    fn start(scratch: &Folder, format: &str, stderr: impl Into<Stdio>, crash: Option<&str>) -> Self {
         let config = scratch.path().join("config.yaml");
         std::fs::write(&config, CONFIG.replace("FORMAT", format)).unwrap();
         let mut command = Command::new(crate::program());
@@ -97,7 +97,7 @@ async fn play(client: &Client, times: usize) {
 }
 
 /// A file for the log.
-fn log(scratch: &Scratch) -> (PathBuf, File) {
+fn log(scratch: &Folder) -> (PathBuf, File) {
     let path = scratch.path().join("log");
     let file = File::create(&path).unwrap();
     (path, file)
@@ -109,7 +109,7 @@ fn a_process_ends_with_any_of_its_parts_and_says_which() {
     let parts = ["store-write", "store-read", "lease-keeper", "worker", "timers", "leases", "server"];
     crate::block_on(async {
         for part in parts {
-            let scratch = Scratch::new("life").unwrap();
+            let scratch = Folder::new("life");
             let (path, stderr) = log(&scratch);
             let hit = if part == "server" { 1 } else { 2 };
             let dev = Dev::start(&scratch, "text", stderr, Some(&format!("vital.{part}@{hit}@panic")));
@@ -126,7 +126,7 @@ fn a_log_that_nobody_reads_costs_nobody_anything() {
     crate::block_on(async {
         // Whoever read it has gone; whoever is to read it sleeps.
         for gone in [true, false] {
-            let scratch = Scratch::new("life").unwrap();
+            let scratch = Folder::new("life");
             let (reader, writer) = std::io::pipe().unwrap();
             let reader = Some(reader).filter(|_| !gone);
             let dev = Dev::start(&scratch, "text", writer, None);
@@ -144,7 +144,7 @@ fn a_log_that_nobody_reads_costs_nobody_anything() {
 #[test]
 fn with_json_every_line_is_an_object() {
     crate::block_on(async {
-        let scratch = Scratch::new("life").unwrap();
+        let scratch = Folder::new("life");
         let (path, stderr) = log(&scratch);
         let dev = Dev::start(&scratch, "json", stderr, None);
         let ready: Value = serde_json::from_str(&dev.ready).unwrap();
@@ -173,7 +173,7 @@ const WAITS: &str =
 fn a_stop_leaves_one_file_whoever_still_reads() {
     crate::block_on(async {
         for _ in 0..4 {
-            let scratch = Scratch::new("life").unwrap();
+            let scratch = Folder::new("life");
             let (_, stderr) = log(&scratch);
             let dev = Dev::start(&scratch, "text", stderr, None);
             let client = dev.client();

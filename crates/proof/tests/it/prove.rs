@@ -1,11 +1,10 @@
 //! `aetheris prove` holds without a bug and names what a planted bug breaks.
 
+use aetheris_harness::Folder;
+use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
-
-use aetheris_proof::scratch::Scratch;
-use serde_json::Value;
 
 /// How often processes are looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,7 +38,7 @@ fn broken(report: &Value) -> Vec<&str> {
 
 #[test]
 fn experiments_hold_and_leave_nothing_behind() {
-    let scratch = Scratch::new("prove").unwrap();
+    let scratch = Folder::new("prove");
     let data = scratch.path().join("data");
     let output = prove(&data, None, &["calls", "signals", "folder", "chain"]);
     let report = report(&output);
@@ -60,7 +59,7 @@ fn planted_bugs_are_named() {
         ("early-signal-refused", "signals", "ends-once"),
     ];
     for (bug, only, guarantee) in bugs {
-        let scratch = Scratch::new("prove-bug").unwrap();
+        let scratch = Folder::new("prove-bug");
         let output = prove(&scratch.path().join("data"), Some(bug), &[only]);
         let report = report(&output);
         assert_eq!(output.status.code(), Some(6), "{bug}: {report:#}");
@@ -94,7 +93,7 @@ fn within(bound: Duration, mut holds: impl FnMut() -> bool) -> bool {
 #[test]
 fn its_processes_end_with_it_even_by_sigkill() {
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
-        let scratch = Scratch::new("prove-killed").unwrap();
+        let scratch = Folder::new("prove-killed");
         let data = scratch.path().join("data");
         let mut command = Command::new(crate::program());
         // A worker with a call in it is there for as long as a lease lasts.

@@ -19,11 +19,12 @@ use aetheris_core::time::{Span, Timestamp};
 
 use super::compare::{answer, equal, renewal};
 use super::spoil::spoil;
-use super::world::{Random, World, instance, worker};
+use super::world::{World, instance, worker};
 use crate::draft::LIFETIME;
 use crate::fencing::evidence;
 use crate::fixture::{Message, TTL, agent, create_unit};
 use crate::snapshot::TENANTS;
+use aetheris_harness::SplitMix64;
 use aetheris_store::unit::{Checkpoint, ClientKey, InboxWrite, Purpose, UnitOfWork};
 use aetheris_store::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal, NewAgent, Scope};
 
@@ -102,7 +103,7 @@ async fn delete_agent(world: &mut World<'_>) -> Option<Operation> {
 }
 
 /// Names are drawn for both, so that they meet.
-fn tenant(random: &mut Random) -> TenantId {
+fn tenant(random: &mut SplitMix64) -> TenantId {
     TenantId::from(TENANTS[usize::from(random.one_in(3))])
 }
 

@@ -4,6 +4,7 @@ use aetheris_core::id::{AgentName, InstanceId, JobId, WorkerId};
 use aetheris_core::lease::Fence;
 use aetheris_core::plan::Plan;
 use aetheris_core::state::JobState;
+use aetheris_harness::SplitMix64;
 use std::sync::Arc;
 
 use super::Report;
@@ -19,31 +20,6 @@ const SOUGHT: u64 = 3;
 /// How many events make a job long.
 const LONG: u64 = 60;
 
-/// SplitMix64.
-pub(super) struct Random(u64);
-
-impl Random {
-    /// A number below `bound`.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let bound = u64::try_from(bound.max(1)).unwrap();
-        usize::try_from((z ^ (z >> 31)) % bound).unwrap()
-    }
-
-    /// True once in so many times.
-    pub(super) fn one_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-
-    /// One of these, if there are any.
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { from.get(self.below(from.len())) }
-    }
-}
-
 /// A run.
 pub(super) struct World<'a> {
     pub(super) a: &'a dyn Store,
@@ -57,7 +33,7 @@ pub(super) struct World<'a> {
     /// Those that had not ended when they were last looked at.
     pub(super) live: Vec<JobId>,
     pub(super) plans: Vec<Arc<Plan>>,
-    pub(super) random: Random,
+    pub(super) random: SplitMix64,
     pub(super) report: Report,
     /// Every claim that was made.
     pub(super) runs: Vec<(JobId, Fence)>,
@@ -92,7 +68,7 @@ impl<'a> World<'a> {
             jobs: Vec::new(),
             live: Vec::new(),
             plans: Vec::new(),
-            random: Random(seed),
+            random: SplitMix64::seeded(seed),
             report: Report::default(),
             runs: Vec::new(),
             seed,

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use aetheris_store::Boxed;
 use aetheris_store::system::Clock;
@@ -10,34 +9,16 @@ use aetheris_store_conformance::{Durable, Harness, Opened};
 use aetheris_store_sqlite::{SqliteOptions, SqliteStore};
 
 /// A folder of its own.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(aetheris_harness::Folder);
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self::under(&std::env::temp_dir())
+        Self(aetheris_harness::Folder::new("store"))
     }
 
-    /// One on a file system in memory, where the machine has one: for suites of logic, in which nothing is lost
-    /// when a machine stops.
+    /// One in memory, where the machine has such a place.
     pub(crate) fn in_memory() -> Self {
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() { Self::under(memory) } else { Self::new() }
-    }
-
-    fn under(parent: &Path) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // A process that was killed has left its folders, and another one may get its number.
-        loop {
-            let name = format!("aetheris-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-            let path = parent.join(name);
-            match std::fs::create_dir(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                made => {
-                    made.unwrap();
-                    return Self(path);
-                }
-            }
-        }
+        Self(aetheris_harness::Folder::in_memory("store"))
     }
 
     pub(crate) fn database(&self) -> PathBuf {
@@ -46,12 +27,6 @@ impl Folder {
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.0));
     }
 }
 

@@ -136,7 +136,8 @@ fn memory_cannot_be_proved_over_a_kill() {
 #[tokio::test]
 async fn the_tools_log_a_call_that_they_break_off() {
     let _installed = rustls::crypto::ring::default_provider().install_default();
-    let log = std::env::temp_dir().join(format!("aetheris-broken-off-{}.jsonl", std::process::id()));
+    let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-broken-off").unwrap();
+    let log = folder.path().join("witness.jsonl");
     let tools = Tools::start(&log).await.unwrap();
     let (job, key) = (JobId::from_u128(7), IdempotencyKey::derive(JobId::from_u128(7), &"pay".into(), 0));
     let unnamed = || {
@@ -154,7 +155,6 @@ async fn the_tools_log_a_call_that_they_break_off() {
     assert_eq!(kinds, [WitnessKind::Dropped, WitnessKind::BodyStart]);
     assert_eq!(lines[0].permit, lines[1].permit);
     assert!(lines[0].permit.is_some() && !lines[0].is_act());
-    std::fs::remove_file(log).unwrap();
 }
 
 /// A report takes the place of a report: whoever names their database or agent file by mistake keeps it.
