@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::limits;
+use aetheris_core::{json, limits};
 use granit_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
 
@@ -283,6 +283,7 @@ impl Builder<'_> {
         let number = match numeric(text) {
             Numeric::Not => return Data::Text(text.to_owned()),
             Numeric::Int(digits, radix) => integer(text.starts_with('-'), digits, radix),
+            Numeric::Float if json::check_number(text).is_err() => None,
             Numeric::Float => text.parse().ok().and_then(Number::from_f64),
             Numeric::NotFinite => None,
         };

@@ -54,8 +54,8 @@ invariants! {
     C1 = "a call comes and a body runs at most once per permission";
     /// Cases are calls that came, whether or not a body ran.
     C2 = "no call without a durable permission before it";
-    /// Cases are steps whose body ran.
-    C4 = "every body of a call has the same key";
+    /// Cases are steps whose calls came.
+    C4 = "a call comes with the same key each time";
     /// Cases are ledger rows.
     C5 = "an unknown outcome is in doubt, never a guess";
     /// Cases are bodies of calls with a recorded outcome.

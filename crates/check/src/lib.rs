@@ -56,8 +56,15 @@ pub async fn check_store(
     survey.conclude(store, vec![part]).await
 }
 
-/// Every invariant of one job, in a store of this generation. `witness` are the lines that name it.
-fn check_job(facts: &Dossier, generation: u32, witness: &[WitnessLine], history: &ClientHistory, tally: &mut Tally) {
+/// Every invariant of one job, in a store of this generation. `witness` are the lines that name it, and whether their log names
+/// permits.
+fn check_job(
+    facts: &Dossier,
+    generation: u32,
+    witness: (&[WitnessLine], bool),
+    history: &ClientHistory,
+    tally: &mut Tally,
+) {
     let decoded: Vec<_> = facts.events.iter().map(EventRow::decode).collect();
     log::check(facts, &decoded, history, tally);
     let Ok(events) = decoded.into_iter().collect::<Result<Vec<Recorded>, _>>() else {

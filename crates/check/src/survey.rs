@@ -14,7 +14,7 @@ use crate::amiss::words;
 use crate::history::ClientHistory;
 use crate::invariant::Invariant;
 use crate::report::{Report, Tally};
-use crate::witness::WitnessLine;
+use crate::witness::{WitnessLine, names_permits};
 use crate::{Dossier, acknowledged, check_job, outcomes, placing, tools};
 
 /// What is known beside the store, and how far the check has come.
@@ -23,6 +23,8 @@ pub struct Survey {
     by_job: BTreeMap<JobId, Vec<WitnessLine>>,
     course: Course,
     history: ClientHistory,
+    /// Whether the log names permits.
+    named: bool,
     witness: Vec<WitnessLine>,
 }
 
@@ -83,7 +85,8 @@ impl Survey {
         for line in witness {
             by_job.entry(line.job).or_default().push(line.clone());
         }
-        Self { by_job, course: Course::new(), history: history.clone(), witness: witness.to_vec() }
+        let (named, witness) = (names_permits(witness), witness.to_vec());
+        Self { by_job, course: Course::new(), history: history.clone(), named, witness }
     }
 
     /// How many arrivals are looked at, of how many; unknown before the first look.
@@ -134,7 +137,7 @@ impl Survey {
         };
         part.events += u64::try_from(facts.events.len()).unwrap_or(0);
         let lines = self.by_job.get(&facts.row.id).map_or(&[][..], Vec::as_slice);
-        check_job(facts, generation, lines, &self.history, &mut part.tally);
+        check_job(facts, generation, (lines, self.named), &self.history, &mut part.tally);
         // Only who knows more than the store asks later which jobs there were.
         if !self.witness.is_empty() || !self.history.is_empty() {
             part.seen.insert(facts.row.id);

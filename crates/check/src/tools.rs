@@ -27,7 +27,8 @@ struct Permit {
     number: PermitNumber,
 }
 
-pub(crate) fn check(facts: &Dossier, events: &[Recorded], witness: &[WitnessLine], tally: &mut Tally) {
+/// The calls of one job. `named` says that the log whose lines these are names permits: each call that needs one does then.
+pub(crate) fn check(facts: &Dossier, events: &[Recorded], (witness, named): (&[WitnessLine], bool), tally: &mut Tally) {
     let permits = permits(events);
     let mut arrivals: BTreeMap<IdempotencyKey, Vec<&WitnessLine>> = BTreeMap::new();
     for line in witness.iter().filter(|line| line.is_arrival()) {
@@ -37,7 +38,7 @@ pub(crate) fn check(facts: &Dossier, events: &[Recorded], witness: &[WitnessLine
         let permits: Vec<&Permit> = permits.iter().filter(|permit| permit.key == *key).collect();
         let bodies: Vec<&WitnessLine> = arrivals.iter().copied().filter(|line| line.is_act()).collect();
         once_per_permit(facts, events, (*key, arrivals, &bodies, &permits), tally);
-        permitted(facts, (arrivals, &permits), tally);
+        permitted(facts, (arrivals, &permits, named), tally);
         silent_after_outcome(facts, events, (*key, &bodies, &permits), tally);
     }
     same_key(facts, witness, tally);
@@ -108,11 +109,11 @@ fn once_per_permit(
     });
 }
 
-fn permitted(facts: &Dossier, (arrivals, permits): (&[&WitnessLine], &[&Permit]), tally: &mut Tally) {
+fn permitted(facts: &Dossier, (arrivals, permits, named): (&[&WitnessLine], &[&Permit], bool), tally: &mut Tally) {
     for call in arrivals {
         let permit = permits.iter().any(|permit| {
-            let named = call.permit.is_none_or(|named| named == permit.number);
-            named && permit.fence == call.fence && permit.at <= call.at
+            let its = call.permit.map_or(!named, |its| its == permit.number);
+            its && permit.fence == call.fence && permit.at <= call.at
         });
         tally.case(C2, permit, || {
             let (job, node, fence, at) = (facts.row.id, &call.node, call.fence, call.at);
@@ -151,7 +152,7 @@ fn silent_after_outcome(
 
 fn same_key(facts: &Dossier, witness: &[WitnessLine], tally: &mut Tally) {
     let mut keys: BTreeMap<&StepPath, BTreeSet<IdempotencyKey>> = BTreeMap::new();
-    // Who only asks what became of a call has a key of its own for each question.
+    // Questions about a call, which are no arrivals, have keys of their own.
     for line in witness.iter().filter(|line| line.is_arrival()) {
         keys.entry(&line.node).or_default().insert(line.key);
     }

@@ -56,6 +56,36 @@ pub struct WitnessLine {
 }
 
 impl WitnessLine {
+    /// The line of a call that came, from the headers that the runtime sends with it. `None` where they are missing or cannot
+    /// be read; a permit may be missing.
+    pub fn of_call<'h>(
+        (tool, acts): (&str, bool),
+        at: Timestamp,
+        input_hash: Hash,
+        header: impl Fn(&str) -> Option<&'h str>,
+    ) -> Option<Self> {
+        Some(Self {
+            kind: WitnessKind::BodyStart,
+            acts,
+            at,
+            attempt: header("aetheris-attempt")?.parse().ok()?,
+            fence: parse_fence(header("aetheris-fence")?).ok()?,
+            input_hash,
+            job: header("aetheris-job")?.parse().ok()?,
+            key: header("idempotency-key")?.parse().ok()?,
+            node: header("aetheris-node")?.into(),
+            permit: header("aetheris-permit").map(parse_permit).transpose().ok()?,
+            result_hash: None,
+            tool: tool.to_owned(),
+        })
+    }
+
+    /// The same call where nothing acts for it.
+    #[must_use]
+    pub fn turned_away(self, kind: WitnessKind) -> Self {
+        Self { kind, acts: false, ..self }
+    }
+
     /// Whether a body that changes the world began.
     #[must_use]
     pub fn is_act(&self) -> bool {
@@ -71,6 +101,12 @@ impl WitnessLine {
             WitnessKind::BodyEnd => false,
         }
     }
+}
+
+/// Whether a log says of calls under which permit they came, as logs of early tools do not.
+#[must_use]
+pub fn names_permits(log: &[WitnessLine]) -> bool {
+    log.iter().any(|line| line.permit.is_some())
 }
 
 /// Reads a log, one JSON object a line. A last line without its end is one whose write was cut off.

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
@@ -344,6 +345,7 @@ fn place(text: &str) -> Result<u64, String> {
 
 fn label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
+        Some((key, _)) if key.contains(limits::LABEL_SEPARATORS) => Err("a label's key has no `:`".to_owned()),
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         Some(_) | None => Err("expected KEY=VALUE, as team=billing".to_owned()),
     }

@@ -112,6 +112,7 @@ mod tests {
             }
             std::fs::remove_file(top.join(lock_name())).unwrap();
         }
+        std::fs::remove_dir_all(&top).unwrap();
         assert!(open(&top, &lock_name()).is_err());
     }
 

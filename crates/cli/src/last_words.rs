@@ -21,7 +21,7 @@ pub(crate) fn on_death() -> OnDeath {
 /// Ends a process whose disk failed, or whose database is gone, with this exit code.
 pub(crate) fn disk_failed(error: &StoreError, exit: i32) {
     vital::end_process(exit, || {
-        let what = "nothing more can be written; exiting. The next start recovers what is on disk";
+        let what = "nothing more can be written; exiting. The next process writes the log again and syncs it before it goes on";
         logging::say_error(&format!("{what}: {error}"));
         logging::flush();
     })

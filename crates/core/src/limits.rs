@@ -23,6 +23,8 @@ pub const CLIENT_KEY_BYTES_MAX: usize = 256;
 pub const LABELS_MAX: usize = 32;
 /// Longest label key or value and longest session name, in characters.
 pub const LABEL_CHARS_MAX: usize = 128;
+/// The characters that end a label's key where one is asked for, as in `team:billing`: no key has one.
+pub const LABEL_SEPARATORS: [char; 2] = [':', '='];
 /// Most events of one job.
 pub const JOB_EVENTS_MAX: u64 = 100_000;
 /// Most memory of the values that one job keeps (its message, the inputs of its calls, its outputs and kept signals), in

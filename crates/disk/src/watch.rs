@@ -1,9 +1,10 @@
 //! A folder that is watched: what is done to its files goes onto a tape, and what was ordered fails.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aetheris_fault::files::{self, Done};
+use aetheris_fault::files::{self, Asked, Done, Watcher};
 
 use crate::tape::{Op, Tape};
 use crate::vfs;
@@ -181,6 +182,25 @@ fn told(done: Done<'_>) {
     }
 }
 
+/// Whether what the store does without SQLite is to fail.
+fn asked(asked: Asked<'_>) -> io::Result<()> {
+    let (Asked::Sync(path) | Asked::Write(path)) = asked;
+    let Some((shared, name)) = path.parent().and_then(vfs::watcher_of).zip(name_of(path)) else { return Ok(()) };
+    let fault = match asked {
+        Asked::Sync(_) => shared.fails_sync(name),
+        Asked::Write(_) => shared.fails_write(name),
+    };
+    match fault {
+        None => Ok(()),
+        Some(Fault::Full) => Err(io::ErrorKind::StorageFull.into()),
+        Some(Fault::Write) => Err(io::Error::other("the write failed")),
+        Some(Fault::Sync) => {
+            shared.sync_failed(name);
+            Err(io::Error::other("the sync failed"))
+        }
+    }
+}
+
 fn name_of(path: &Path) -> Option<&str> {
     path.file_name()?.to_str()
 }
@@ -201,7 +221,7 @@ impl Watched {
     /// # Errors
     /// There is no such folder.
     pub fn taped(folder: &Path) -> std::io::Result<Self> {
-        files::watch(told);
+        files::watch(Watcher { asked, told });
         Self::begin(folder, Some(Tape::default()))
     }
 

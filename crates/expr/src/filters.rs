@@ -214,7 +214,7 @@ fn texts(meter: &mut Meter, call: &Call<'_, '_>, input: &Value) -> Result<Value,
 /// Without the words of the text, which are somebody's data.
 fn told(error: &JsonError) -> String {
     match error {
-        JsonError::Number(_) => "a number is outside the range that is kept exactly".to_owned(),
+        JsonError::Number(_) => "a number would be another when it is read".to_owned(),
         JsonError::Twice(_) => "a key appears twice in one object".to_owned(),
         JsonError::Depth | JsonError::Size(_) | JsonError::Syntax(_) => error.to_string(),
     }

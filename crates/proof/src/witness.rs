@@ -27,14 +27,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aetheris_check::witness::{WitnessKind, WitnessLine, parse, parse_fence, parse_permit};
+use aetheris_check::witness::{WitnessKind, WitnessLine, names_permits, parse, parse_permit};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::PermitNumber;
-use aetheris_core::time::Timestamp;
 use aetheris_store::system::{Clock, SystemClock};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as PathOf, Query, State};
@@ -151,8 +150,12 @@ impl Witness {
     /// # Errors
     /// The log cannot be read.
     pub fn lines(&self) -> Result<Vec<WitnessLine>> {
-        let text = std::fs::read_to_string(&self.log)?;
-        parse(&text).map_err(anyhow::Error::msg)
+        let lines = parse(&std::fs::read_to_string(&self.log)?).map_err(anyhow::Error::msg)?;
+        ensure!(
+            names_permits(&lines) || !lines.iter().any(WitnessLine::is_act),
+            "tools have acted, and no call named its permit"
+        );
+        Ok(lines)
     }
 }
 
@@ -239,7 +242,9 @@ async fn call(
 ) -> Response {
     let program = preset(&tool, program);
     let at = lock(&memory).clock.wall();
-    let Some(line) = line(&tool, at, &program, &headers, &body) else {
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let acts = program.pure != Some(true);
+    let Some(line) = WitnessLine::of_call((&tool, acts), at, Hash::of(&body), header) else {
         return (StatusCode::BAD_REQUEST, json!({"error": "the runtime's headers are missing"}).to_string())
             .into_response();
     };
@@ -267,30 +272,6 @@ fn preset(tool: &str, given: Program) -> Program {
         refuse: given.refuse,
         status: given.status.or(base.status),
     }
-}
-
-fn line(tool: &str, at: Timestamp, program: &Program, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let acts = program.pure != Some(true);
-    let permit = header("aetheris-permit").map(parse_permit).transpose().ok()?;
-    // Without it nobody could tell one call from the same call sent again.
-    if acts && permit.is_none() {
-        return None;
-    }
-    Some(WitnessLine {
-        kind: WitnessKind::BodyStart,
-        acts,
-        at,
-        attempt: header("aetheris-attempt")?.parse().ok()?,
-        fence: parse_fence(header("aetheris-fence")?).ok()?,
-        input_hash: Hash::of(body),
-        job: header("aetheris-job")?.parse().ok()?,
-        key: header("idempotency-key")?.parse().ok()?,
-        node: header("aetheris-node")?.into(),
-        permit,
-        result_hash: None,
-        tool: tool.to_owned(),
-    })
 }
 
 /// What is done with a call before anything acts.
@@ -381,7 +362,7 @@ async fn run(memory: Shared, program: Program, mut start: WitnessLine, body: Byt
 
 /// A call for which nothing acts; it is logged all the same, because it came.
 fn turned_away(memory: &Shared, kind: WitnessKind, call: WitnessLine, answer: Response) -> Response {
-    match write(memory, &WitnessLine { kind, acts: false, ..call }) {
+    match write(memory, &call.turned_away(kind)) {
         Ok(()) => answer,
         Err(_) => StatusCode::INSUFFICIENT_STORAGE.into_response(),
     }
@@ -402,34 +383,4 @@ fn write(memory: &Shared, line: &WitnessLine) -> Result<()> {
 
 fn lock(memory: &Shared) -> std::sync::MutexGuard<'_, Memory> {
     memory.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_call_that_acts_names_its_permit() {
-        let mut headers = HeaderMap::new();
-        let key = IdempotencyKey::derive(aetheris_core::id::JobId::from_u128(7), &"pay".into(), 0).to_string();
-        let job = aetheris_core::id::JobId::from_u128(7).to_string();
-        let named = [
-            ("aetheris-attempt", "1"),
-            ("aetheris-fence", "1.1"),
-            ("aetheris-job", job.as_str()),
-            ("aetheris-node", "pay"),
-            ("idempotency-key", key.as_str()),
-        ];
-        for (name, value) in named {
-            headers.insert(name, value.parse().unwrap());
-        }
-        let read = |tool: &str, headers: &HeaderMap| {
-            let program = preset(tool, Program::default());
-            line(tool, Timestamp::from_micros(1), &program, headers, &Bytes::from_static(b"{}"))
-        };
-        assert!(read("pure", &headers).is_some(), "what changes nothing needs no permit");
-        assert!(read("act", &headers).is_none());
-        headers.insert("aetheris-permit", "1.1".parse().unwrap());
-        assert!(read("act", &headers).is_some_and(|line| line.acts && line.permit.is_some()));
-    }
 }

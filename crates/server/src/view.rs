@@ -88,7 +88,7 @@ pub(crate) fn job(outlined: &Outlined, plan: Option<&CompiledPlan>, (generation,
             step.answered = Some(answered);
         }
     }
-    let waits = waits(row, state, plan);
+    let waits = waits(row.status, state, plan);
     JobView {
         kept: Some(kept.iter().map(self::kept).collect()),
         steps: Some(steps),
@@ -127,16 +127,14 @@ pub fn usage(state: &JobState, plan: Option<&CompiledPlan>) -> UsageView {
 
 /// All that a blocked job waits for, the oldest first, with its times.
 #[must_use]
-pub fn waits(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> Vec<WaitingView> {
-    let mut blocks: Vec<&Blocked> = state.blocks.iter().collect();
-    blocks.sort_by_key(|blocked| blocked.since);
+pub fn waits(status: JobStatus, state: &JobState, plan: Option<&CompiledPlan>) -> Vec<WaitingView> {
     let view = |blocked: &Blocked| {
         let waiting = projection::WaitingView::from(blocked);
         let deadline = state.timers.get(&waiting.timer()).map(|timer| timer.due);
         let schema = plan.and_then(|plan| schema_of_wait(plan, &waiting));
-        WaitingView { schema, ..waiting_of(row.status, &waiting, Some(blocked.since), Some(deadline)) }
+        WaitingView { schema, ..waiting_of(status, &waiting, Some(blocked.since), Some(deadline)) }
     };
-    blocks.into_iter().map(view).collect()
+    state.blocks.by_age().into_iter().map(view).collect()
 }
 
 /// What the payload of the signal that ends a wait must fit. A doubt is answered in another way.

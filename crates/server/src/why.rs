@@ -158,7 +158,7 @@ fn ended(row: &JobRow, state: &JobState) -> WhyView {
 }
 
 fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyView {
-    let Some(waiting) = view::waits(row, state, plan).into_iter().next() else {
+    let Some(waiting) = view::waits(row.status, state, plan).into_iter().next() else {
         // Its row says that it waits and not for what: what is stored does not add up.
         let detail = "its record does not say what it waits for";
         return WhyView::new(WhyCode::WaitingSignal, detail, &Command::Verify(row.id), row.updated_at);

@@ -312,8 +312,8 @@ fn known_of(database: &Path) -> Option<Known> {
 /// Copies the log of a database that nobody has open into it, and takes the log away.
 fn whole(database: &Path) -> Result<(), Error> {
     let conn = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    wal::left_as_it_is(&conn)?;
-    wal::write_again(&conn, database)?;
+    wal::keep_log_on_close(&conn)?;
+    wal::make_durable(&conn, database)?;
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     conn.close().map_err(|(_, error)| error)?;
     Ok(())

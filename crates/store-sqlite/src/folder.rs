@@ -14,8 +14,6 @@ use crate::error::Error;
 
 /// How often a file is opened that another process is just taking away.
 const OPENINGS_MAX: u32 = 100;
-/// How much of a file is written again at once.
-const PIECE: usize = 1 << 20;
 
 /// Whose a file is, and who else may read and write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,24 +271,6 @@ pub(crate) fn sync_file(path: &Path) -> Result<u64, Error> {
     Ok(found.len())
 }
 
-/// Writes a file again as it is, and makes it durable: also what a sync that failed has left in the memory of the system alone,
-/// which takes it for written. Nobody may change the file meanwhile.
-pub(crate) fn write_again(path: &Path) -> Result<(), Error> {
-    let file = OpenOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(|error| failed(path, "cannot be opened", &error))?;
-    let (mut piece, mut at) = (vec![0; PIECE], 0);
-    loop {
-        let read = file.read_at(&mut piece, at).map_err(|error| failed(path, "cannot be read", &error))?;
-        let Some(bytes) = piece.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
-        file.write_all_at(bytes, at).map_err(|error| failed(path, "cannot be written", &error))?;
-        tell(Done::Wrote(path, at, bytes));
-        at += u64::try_from(read).unwrap_or(0);
-    }
-    file.sync_data().map_err(|error| failed(path, "cannot be synced", &error))?;
-    tell(Done::Synced(path));
-    Ok(())
-}
-
 /// Gives a file another name, in the place of whatever has it.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), Error> {
     std::fs::rename(from, to)
@@ -324,7 +304,7 @@ pub(crate) fn sync(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
+pub(crate) fn failed(path: &Path, what: &str, error: &std::io::Error) -> Error {
     Error::Unavailable(format!("{} {what}: {error}", path.display()))
 }
 

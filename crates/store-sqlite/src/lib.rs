@@ -75,6 +75,7 @@ mod pool;
 mod queries;
 mod read;
 mod request;
+mod rewrite;
 mod rows;
 mod seen;
 mod stats;

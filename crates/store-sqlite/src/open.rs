@@ -82,7 +82,7 @@ const ALONE_PATIENCE: Duration = Duration::from_secs(2);
 
 fn end_process(error: &StoreError) {
     vital::end_process(EXIT_IO, || {
-        tracing::error!(%error, "the disk failed; exiting. The next process looks at what was kept, and writes it again before it goes on");
+        tracing::error!(%error, "the disk failed; exiting. The next process writes the log again and syncs it before it goes on");
     })
 }
 
@@ -123,11 +123,11 @@ pub(crate) fn writer(options: &SqliteOptions, whose: Whose, entered: Option<&Ent
         }
         conn = opened(&options.path)?;
         if patiently(BUSY, || asked(&conn))? {
-            wal::write_again(&conn, &options.path)?;
+            wal::make_durable(&conn, &options.path)?;
             migrated(&conn, options.clock.as_ref())?;
         }
     }
-    wal::write_again(&conn, &options.path)?;
+    wal::make_durable(&conn, &options.path)?;
     if whose == Whose::Nobody {
         // Before there is a log: a log is not read without its index, which a crash can take away.
         patiently(BUSY, || migrate::mark(&conn))?;
@@ -169,7 +169,7 @@ fn patiently<T>(patience: Duration, ask: impl Fn() -> Result<T, Error>) -> Resul
 fn opened(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    wal::left_as_it_is(&conn)?;
+    wal::keep_log_on_close(&conn)?;
     conn.busy_timeout(BUSY)?;
     stable(&conn)?;
     Ok(conn)

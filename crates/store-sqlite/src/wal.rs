@@ -7,8 +7,10 @@ use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
 use crate::error::Error;
+use crate::fairness::WriterFairness;
+use crate::file;
 use crate::queries::{Prepared, Query};
-use crate::{file, folder};
+use crate::rewrite::Rewriting;
 
 /// Pages in the log that are not in the file yet, from which on they are copied. A log that is short
 /// enough to be written over soon costs an fsync less work than one that keeps growing.
@@ -22,27 +24,35 @@ const REST_MIN: Duration = Duration::from_secs(1);
 /// The longest rest: one hundredth of the time is waited at most.
 const REST_MAX: Duration = Duration::from_secs(10);
 
-/// The log that a connection finds is not copied into the database when it is closed, as SQLite does where it is the last one:
-/// it may not be on the disk ([`write_again`]).
-pub(crate) fn left_as_it_is(conn: &Connection) -> Result<(), Error> {
+/// Closing this connection copies no log into the database, as SQLite does where it is the last one: the log that it has found
+/// may not be on the disk. Until [`make_durable`].
+pub(crate) fn keep_log_on_close(conn: &Connection) -> Result<(), Error> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !aetheris_fault::planted!("log-copied-at-a-look"))?;
     Ok(())
 }
 
-/// Writes the log again as it is and syncs it, before this process writes or answers anything. After a sync that failed, the
-/// system may hold for written what never reached the disk: it is read here like the rest, and what is synced behind it would
-/// be lost with it when the power fails; a database that it was half copied into would be damaged. Nobody else changes a log
-/// while this connection may write. From here on it may be copied. Costs one pass over the log and one fsync, where a process
-/// before this one has left a log.
-pub(crate) fn write_again(conn: &Connection, database: &Path) -> Result<(), Error> {
+/// Writes a log that is there again as it is and syncs it, before this process writes or answers anything. After a sync that
+/// failed, the system may hold for written what never reached the disk: it is read here like the rest, and what is synced
+/// behind it would be lost with it when the power fails; a database that it was half copied into would be damaged. From here on
+/// closing the connection copies the log.
+///
+/// Costs one pass over the log and one fsync at every opening that finds a log, also beside processes that go on: those are
+/// kept from writing for a piece at a time.
+pub(crate) fn make_durable(conn: &Connection, database: &Path) -> Result<(), Error> {
     let log = file::beside(&file::resolved(database)?, file::WAL);
-    let is_there = || std::fs::metadata(&log).is_ok_and(|found| found.len() > 0);
-    if is_there() && !aetheris_fault::planted!("log-taken-as-synced") {
-        conn.execute_batch(Query::Begin.sql())?;
-        // Whoever had the database last may have taken the log away meanwhile.
-        let written = if is_there() { folder::write_again(&log) } else { Ok(()) };
-        conn.execute_batch(Query::Rollback.sql())?;
-        written?;
+    let again = Rewriting::begin(&log)?.filter(|_| !aetheris_fault::planted!("log-taken-as-synced"));
+    if let Some(mut again) = again {
+        let fairness = WriterFairness::open(database)?;
+        loop {
+            conn.execute_batch(Query::Begin.sql())?;
+            let more = again.piece();
+            conn.execute_batch(Query::Rollback.sql())?;
+            if !more? {
+                break;
+            }
+            fairness.yield_to_others();
+        }
+        again.sync()?;
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
     Ok(())
@@ -171,9 +181,9 @@ mod tests {
         let before = std::fs::read(&log).unwrap();
         again.busy_timeout(Duration::ZERO).unwrap();
         writer.execute_batch("BEGIN IMMEDIATE").unwrap();
-        assert!(write_again(&again, &path).unwrap_err().is_busy());
+        assert!(make_durable(&again, &path).unwrap_err().is_busy());
         writer.execute_batch("ROLLBACK").unwrap();
-        write_again(&again, &path).unwrap();
+        make_durable(&again, &path).unwrap();
         assert!(!before.is_empty() && std::fs::read(&log).unwrap() == before);
         // It holds nobody up any more.
         writer.execute_batch("BEGIN IMMEDIATE; ROLLBACK").unwrap();

@@ -16,7 +16,7 @@ const GENERATION: u32 = 2;
 /// Evaluates one job, with what its tools have seen and its clients were told.
 fn report(facts: &Dossier, witness: &[WitnessLine], history: &ClientHistory) -> Report {
     let mut tally = Tally::default();
-    check_job(facts, GENERATION, witness, history, &mut tally);
+    check_job(facts, GENERATION, (witness, crate::witness::names_permits(witness)), history, &mut tally);
     crate::acknowledged::exist(&[facts.row.id].into(), history, &mut tally);
     tally.into_report(1, facts.events.len() as u64)
 }

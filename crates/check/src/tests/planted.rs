@@ -127,7 +127,8 @@ fn a_job_that_a_restore_holds_by_its_row() {
     // In the generation of its last claim, or after a further event, there was nothing that a restore could not read.
     let now = facts.row.fence.generation;
     let mut tally = Tally::default();
-    crate::check_job(&facts, now, &story.witness, &story.history, &mut tally);
+    let witness = (&story.witness[..], crate::witness::names_permits(&story.witness));
+    crate::check_job(&facts, now, witness, &story.history, &mut tally);
     assert!(tally.into_report(1, 1).violated().contains(&B7));
     facts.row.seq -= 1;
     assert!(wrong(&facts));
@@ -186,6 +187,8 @@ fn bodies() {
         in_story(C4, |s| s.witness.push(WitnessLine { acts: false, key, ..seen(kind, 26) }));
     }
     in_story(C2, |s| s.witness[0].permit = numbered(2, 1));
+    // Beside calls that name theirs, one that names none has none.
+    in_story(C2, |s| s.witness[0].permit = None);
     in_story(C2, |s| s.witness[0].at = at(19));
     in_story(C2, |s| s.witness[0].fence = fence(2));
     in_story(C4, |s| s.witness[0].key = IdempotencyKey::derive(JOB, &StepPath::from("pay"), 1));

@@ -543,7 +543,7 @@ impl JobState {
             step.retry_at = None;
             step.retry_delay = None;
         }
-        if !self.blocks.is_empty() {
+        if self.status.is_blocked() || self.blocks.of(&e.node).is_some() {
             self.unblock(&e.node, WaitPhase::Over)?;
         }
         Ok(())

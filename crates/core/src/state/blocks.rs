@@ -51,16 +51,19 @@ impl Blocks {
         self.0.values()
     }
 
-    /// The one that began first; of several the one with the smallest path. One whose time is not known yet is the newest.
+    /// All of them, the oldest first; of those that began together in the order of their paths. One whose time is not known
+    /// yet is the newest.
     #[must_use]
-    pub fn oldest(&self) -> Option<&Blocked> {
-        self.iter().min_by_key(|blocked| (blocked.since == Timestamp::default(), blocked.since))
+    pub fn by_age(&self) -> Vec<&Blocked> {
+        let mut all: Vec<&Blocked> = self.iter().collect();
+        all.sort_by_key(|blocked| age(blocked));
+        all
     }
 
-    /// The block that a signal with this key ends.
+    /// The first of [`Blocks::by_age`].
     #[must_use]
-    pub fn by_key(&self, key: &str) -> Option<&Blocked> {
-        self.iter().find(|blocked| blocked.correlation_key.as_deref() == Some(key))
+    pub fn oldest(&self) -> Option<&Blocked> {
+        self.iter().min_by_key(|blocked| age(blocked))
     }
 
     pub(super) fn insert(&mut self, blocked: Blocked) {
@@ -76,6 +79,10 @@ impl Blocks {
             blocked.since = at;
         }
     }
+}
+
+fn age(blocked: &Blocked) -> (bool, Timestamp) {
+    (blocked.since == Timestamp::default(), blocked.since)
 }
 
 impl FromIterator<Blocked> for Blocks {
@@ -151,7 +158,9 @@ mod tests {
     fn the_oldest_block_is_the_first_that_began() {
         let oldest = |all: &[(&str, i64)]| {
             let blocks: Blocks = all.iter().map(|(node, since)| blocked(node, *since)).collect();
-            blocks.oldest().map(|blocked| blocked.node.to_string())
+            let first = blocks.by_age().first().copied().cloned();
+            assert_eq!(blocks.oldest(), first.as_ref());
+            first.map(|blocked| blocked.node.to_string())
         };
         assert_eq!(oldest(&[]), None);
         assert_eq!(oldest(&[("a", 5), ("b", 3), ("c", 4)]).as_deref(), Some("b"));
@@ -162,11 +171,9 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_found_by_its_step_and_by_its_key() {
+    fn a_block_is_found_by_its_step() {
         let blocks: Blocks = [blocked("a", 5), blocked("n[2]", 3)].into_iter().collect();
         assert_eq!(blocks.of(&"n[2]".into()).unwrap().since, Timestamp::from_micros(3));
         assert!(blocks.of(&"n".into()).is_none());
-        assert_eq!(blocks.by_key("key of a").unwrap().node, "a".into());
-        assert!(blocks.by_key("key").is_none());
     }
 }

@@ -98,6 +98,8 @@ async fn bodies() {
         in_story(C4, |s| s.witness.push(WitnessLine { acts: false, key, ..story::seen(kind, 26) })).await;
     }
     in_story(C2, |s| s.witness[0].permit = story::numbered(2, 1)).await;
+    // Beside calls that name theirs, one that names none has none.
+    in_story(C2, |s| s.witness[0].permit = None).await;
     in_story(C1, |s| {
         let place = s.place(EventKind::ToolInvocationFinished);
         let refused = story::finished(InvocationOutcome::RefusedRetryable).into();

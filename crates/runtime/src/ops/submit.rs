@@ -59,9 +59,8 @@ impl Submission {
         if self.labels.iter().any(|(key, value)| key.is_empty() || too_long(key) || too_long(value)) {
             return invalid(format!("labels: keys have 1 to {chars} characters, values up to {chars}"));
         }
-        // A list asks for `key:value` or `key=value`.
-        if let Some(key) = self.labels.keys().find(|key| key.contains([':', '='])) {
-            return invalid(format!("labels: the key `{key}` has a `:` or `=`, and no list could ask for it"));
+        if let Some(key) = self.labels.keys().find(|key| key.contains(limits::LABEL_SEPARATORS)) {
+            return invalid(format!("labels: the key `{key}` contains `:` or `=`, which end a key"));
         }
         if self.client_key.as_ref().is_some_and(|key| key.is_empty() || key.len() > limits::CLIENT_KEY_BYTES_MAX) {
             return invalid(format!("Idempotency-Key: 1 to {} bytes are accepted", limits::CLIENT_KEY_BYTES_MAX));

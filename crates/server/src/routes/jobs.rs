@@ -108,7 +108,7 @@ pub(super) fn cursor(params: &mut Params) -> Result<Option<JobId>, Failure> {
 }
 
 fn label(text: &str) -> Result<(String, String), Failure> {
-    let split = text.find([':', '=']).filter(|at| *at > 0);
+    let split = text.find(limits::LABEL_SEPARATORS).filter(|at| *at > 0);
     let (key, value) = split.map(|at| (&text[..at], &text[at + 1..])).ok_or_else(|| {
         Failure::new(
             ErrorCode::InvalidRequest,

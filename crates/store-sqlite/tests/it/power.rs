@@ -339,6 +339,32 @@ fn a_log_that_was_left_is_written_again_before_anything_else() {
     began_with_its_log(&watched.tape(), from, &left);
 }
 
+/// Whoever cannot make it durable leaves it, and the database, as they are.
+#[test]
+fn a_log_that_cannot_be_written_again_is_copied_nowhere() {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(Timestamp::from_micros(1_790_000_000_000_000)));
+    for (fault, skip, says) in [
+        (Fault::Write, 0, "cannot be written"),
+        (Fault::Full, 2, "cannot be written"),
+        (Fault::Sync, 0, "cannot be synced"),
+    ] {
+        let (folder, watched, left) = left_with_a_log();
+        let from = watched.tape().len();
+        watched.fail(Kind::Log, fault, skip, 1);
+        let refused = SqliteStore::open(options(&folder, Arc::clone(&clock))).unwrap_err();
+        assert!(refused.to_string().contains(says), "{refused}");
+        let tape = watched.tape();
+        let database = tape.file("aetheris.db").unwrap();
+        let wrote = |op: &&Op| matches!(op, Op::Write { file, .. } if *file == database);
+        assert_eq!(tape.ops()[from..].iter().find(wrote), None, "{fault:?}");
+        assert!(std::fs::read(folder.path().join("aetheris.db-wal")).unwrap() == left, "{fault:?}");
+        // Once it can be written, all of it is.
+        let from = tape.len();
+        drop(SqliteStore::open(options(&folder, Arc::clone(&clock))).unwrap());
+        began_with_its_log(&watched.tape(), from, &left);
+    }
+}
+
 /// What a restore puts aside is whole: it may be all that there is of some jobs.
 #[test]
 fn the_log_of_what_a_restore_puts_aside_is_written_again_before_it_is_copied() {

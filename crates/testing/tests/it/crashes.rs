@@ -125,7 +125,7 @@ impl Tools for OwnKeys {
 fn an_adapter_that_changes_the_key_is_found() {
     let script = paid().adapter(|fakes| Arc::new(OwnKeys(fakes)));
     let failed = crash_everywhere(&pay("effect: idempotent"), json!({}), &script).unwrap_err().to_string();
-    assert!(failed.contains("C4 does not hold: every body of a call has the same key"), "{failed}");
+    assert!(failed.contains("C4 does not hold: a call comes with the same key each time"), "{failed}");
 }
 
 /// An adapter with retries of its own: what no adapter may do to a call of unknown outcome.

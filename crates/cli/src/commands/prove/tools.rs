@@ -18,7 +18,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use aetheris_check::witness::{parse_fence, parse_permit};
 use aetheris_check::{WitnessKind, WitnessLine};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
@@ -214,7 +213,7 @@ impl Service {
     async fn run(self: Arc<Self>, program: Program, start: WitnessLine, body: Bytes) -> Response {
         let key = start.key;
         if self.breaks(key, &program) {
-            let came = WitnessLine { kind: WitnessKind::Dropped, acts: false, ..start };
+            let came = start.turned_away(WitnessKind::Dropped);
             return self.write(came).map_or(StatusCode::INSUFFICIENT_STORAGE.into_response(), |()| broken());
         }
         if self.write(start.clone()).is_err() {
@@ -268,7 +267,11 @@ async fn call(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let Some(line) = line(&tool, &headers, &body) else { return StatusCode::BAD_REQUEST.into_response() };
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let called = (tool.as_str(), tool != "read");
+    let Some(line) = WitnessLine::of_call(called, SystemClock.wall(), Hash::of(&body), header) else {
+        return StatusCode::BAD_REQUEST.into_response();
+    };
     if line.acts {
         service.memory().connections.insert(tag.number(), line.job);
         tag.watched();
@@ -277,28 +280,4 @@ async fn call(
         Ok(answer) => answer,
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-}
-
-fn line(tool: &str, headers: &HeaderMap, body: &Bytes) -> Option<WitnessLine> {
-    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let acts = tool != "read";
-    let permit = header("aetheris-permit").map(parse_permit).transpose().ok()?;
-    // Without it nobody could tell one call from the same call sent again.
-    if acts && permit.is_none() {
-        return None;
-    }
-    Some(WitnessLine {
-        kind: WitnessKind::BodyStart,
-        acts,
-        at: SystemClock.wall(),
-        attempt: header("aetheris-attempt")?.parse().ok()?,
-        fence: parse_fence(header("aetheris-fence")?).ok()?,
-        input_hash: Hash::of(body),
-        job: header("aetheris-job")?.parse().ok()?,
-        key: header("idempotency-key")?.parse().ok()?,
-        node: header("aetheris-node")?.into(),
-        permit,
-        result_hash: None,
-        tool: tool.to_owned(),
-    })
 }

@@ -9,7 +9,8 @@ use aetheris_api::{
     CancelAnswer, EventPage, EventView, InDoubtList, InDoubtView, JobView, MessageAnswer, MessageRequest,
     SignalRequest, SignalResult, SignalStatus, TraceView,
 };
-use aetheris_check::{AckedSignal, ClientHistory, Report, SignalAck, Submission, check_store};
+use aetheris_check::witness::names_permits;
+use aetheris_check::{AckedSignal, ClientHistory, Report, SignalAck, Submission, WitnessLine, check_store};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -212,7 +213,11 @@ impl<'p> Workspace<'p> {
 pub(super) async fn check(database: &Path, tools: &Tools, history: &ClientHistory) -> Result<Report, Fault> {
     let failed = |error: String| Fault::Setup(format!("{} cannot be checked: {error}", database.display()));
     let store = wiring::open_sqlite(database, &System::machine()).map_err(|error| failed(error.to_string()))?;
-    check_store(store.as_ref(), &tools.lines(), history).await.map_err(|error| failed(error.to_string()))
+    let lines = tools.lines();
+    if lines.iter().any(WitnessLine::is_act) && !names_permits(&lines) {
+        return Err(Fault::Setup("tools have acted, and no call named its permit".to_owned()));
+    }
+    check_store(store.as_ref(), &lines, history).await.map_err(|error| failed(error.to_string()))
 }
 
 async fn serving(mut process: Process, words: &str) -> Result<Server, Fault> {

@@ -233,7 +233,8 @@ fn an_end_closes_the_wait_and_takes_timers_and_delays_away() {
     assert_eq!((state.status, state.ending), (JobStatus::Cancelled, Some(Ending::Cancelled)));
 }
 
-/// Of a job that is blocked on several steps, the end of one wait leaves the others, and the end of the job none.
+/// Of a job that is blocked on several steps, the end of one wait leaves the others, and the end of the job none. That the job
+/// is pending where one of several has ended goes with steps that run one by one.
 #[test]
 fn blocks_of_several_steps_end_one_by_one_or_all_with_the_job() {
     let mut story = Story::started().then(waiting("a", Some("key")));

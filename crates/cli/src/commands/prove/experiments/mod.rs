@@ -115,14 +115,14 @@ impl Experiment {
         let lease = plan.lease.as_secs();
         let by_rounds = |full, quick| if plan.quick { quick } else { full };
         match self {
-            Self::Accepted => by_rounds(27, 5),
-            Self::Calls => by_rounds(10, 2),
-            Self::Restarts => by_rounds(25, 5),
+            Self::Accepted => by_rounds(9, 3),
+            Self::Calls => by_rounds(4, 1),
+            Self::Restarts => by_rounds(15, 4),
             Self::Doubts | Self::Timers => 4,
             Self::Idempotent | Self::Folder => 2,
-            Self::Signals | Self::Cancels => by_rounds(3, 2),
+            Self::Signals | Self::Cancels => 1,
             Self::Replay => 2,
-            Self::Chain => by_rounds(17, 3),
+            Self::Chain => by_rounds(2, 1),
             Self::Lock => by_rounds(8, 2),
             Self::Slow => lease + plan.heartbeat.as_secs() + 4,
             Self::Dead | Self::Stopped => lease + 6,
