@@ -48,8 +48,10 @@ acknowledged = set()
 recent = []
 ended = []
 doubted = []
-# Agents that a client was told are gone, and that nobody may have put since.
-gone = set()
+# Agents that a client was told are gone, and that nobody may have put since: how often each was put before it was deleted.
+gone = {}
+puts = Counter()
+puts_before = {}
 turn = 0
 
 
@@ -109,9 +111,14 @@ def before_call(context, case, kwargs):
         path["agent"] = PASSING
         if operation == "put_agent" and at % 2:
             case.body = {**next(iter(AGENTS.values())), "agent": PASSING}
-    if operation == "put_agent":
+    agent = path.get("agent")
+    if operation == "put_agent" and isinstance(agent, str):
         # Whatever comes of it: an answer may be lost.
-        gone.discard(path.get("agent"))
+        with lock:
+            puts[agent] += 1
+            gone.pop(agent, None)
+    if operation == "delete_agent" and isinstance(agent, str):
+        puts_before[id(case)] = puts[agent]
     if not positive(case, "path", "query", "header", "body"):
         return
     if operation != "stream_events" and "id" in path and path["id"] not in acknowledged and at % 8:
@@ -194,7 +201,10 @@ def what_was_deleted_is_gone(ctx, response, case):
     if not isinstance(agent, str) or agent in AGENTS:
         return
     if operation == "delete_agent" and response.status_code < 300:
-        gone.add(agent)
+        with lock:
+            # One that was put meanwhile may be there.
+            if puts[agent] == puts_before.pop(id(case), None):
+                gone[agent] = puts[agent]
     elif operation == "get_agent" and agent in gone:
         codes["asked for an agent that was deleted"] += 1
         assert response.status_code >= 400, f"`{agent}` was deleted, and is there again"

@@ -316,6 +316,20 @@ fn values_stay_within_their_bounds() {
     }
 }
 
+/// By the rule of messages and answers: a file must not say one number and be read as another.
+#[test]
+fn numbers_that_would_change_are_refused() {
+    let output = |number: &str| nodes(&format!("    - {{ id: n, kind: transform, output: [{number}] }}\n"));
+    for number in ["9007199254740993.0", "12345678901234567890.0", "1e-400", "1e999"] {
+        let errors = refused(&output(number));
+        assert_eq!(errors.len(), 1, "{number}");
+        assert!(errors[0].message.contains(&format!("the number {number} cannot be kept exactly")), "{}", errors[0]);
+    }
+    for number in ["9007199254740992.0", "+07.0", "0.1", ".5", "0.0", "-0e3", "1.7805312345678899e+18"] {
+        assert!(parse(&output(number)).is_ok(), "{number}: {:?}", parse(&output(number)));
+    }
+}
+
 #[test]
 fn texts_stay_within_their_bounds() {
     let (name, key) = (limits::NAME_BYTES_MAX, limits::CORRELATION_KEY_CHARS_MAX);

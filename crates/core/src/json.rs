@@ -426,10 +426,13 @@ fn keeps_value(literal: &str, double: f64) -> bool {
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let is_zero = |digits: &str| digits.bytes().all(|digit| digit == b'0');
     let is_integer = is_zero(fraction) && is_zero(exponent.trim_start_matches(['+', '-']));
-    if is_integer && (whole.parse::<i64>().is_ok() || whole.parse::<u64>().is_ok()) {
-        return is_zero(whole.trim_start_matches('-')) || ecma_number(double) == whole;
+    let range = i128::from(i64::MIN)..=i128::from(u64::MAX);
+    match whole.parse::<i128>() {
+        Ok(integer) if is_integer && range.contains(&integer) => {
+            integer == 0 || ecma_number(double) == integer.to_string()
+        }
+        Ok(_) | Err(_) => double != 0.0 || is_zero(&[whole.trim_start_matches(['+', '-']), fraction].concat()),
     }
-    double != 0.0 || is_zero(&[whole.trim_start_matches('-'), fraction].concat())
 }
 
 /// Whether these digits are what the canonical form makes of a double: up to 10^21 it has no exponent, so

@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(found(shorter, 4), ["a", "aa"]);
     }
 
-    /// Neither is it there after the next sync, which the system answers without writing it: only a second write brings it.
+    /// A later sync does not bring it back; only a second write does.
     #[test]
     fn what_a_failed_sync_has_left_is_read_by_processes_and_not_on_the_disk() {
         let ops = [Op::Create(0), write(0, b'a', 2), Op::Sync { file: 0, folder: true }, write(0, b'b', 1)];

@@ -10,6 +10,7 @@ pub mod drive;
 pub mod golden;
 mod http;
 pub mod soak;
+mod sse;
 pub mod witness;
 pub mod zoo;
 

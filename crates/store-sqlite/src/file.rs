@@ -142,8 +142,7 @@ pub(crate) fn quiet(path: &Path) -> Result<Connection, Error> {
     let without_index = || !index.exists();
     if without_index() && fs::metadata(&log).is_ok_and(|log| log.len() > 0) && without_index() {
         return Err(Error::Unavailable(format!(
-            "{} stands there without {}: copy both, let a process open the database once, or look at a backup of it \
-             (`aetheris backup`)",
+            "{} is there without {}: copy both, or run `aetheris backup` on this folder, which makes the index again",
             log.display(),
             index.display()
         )));

@@ -52,13 +52,12 @@ pub(super) async fn run(given: args::Send, context: &Context) -> Result<Exit, Er
     if for_later {
         tell_too_late(&client, answer.body.job_id, context).await;
     }
-    context.out.note(&next(&answer, &context.program()));
+    context.out.note(&advice(&answer, &context.program()));
     Ok(Exit::Done)
 }
 
-/// What to do next. A message that was sent before is its job, and one that did not succeed runs no second time by itself: what
-/// it has paid is paid, so that it is looked at before another is made.
-fn next(answer: &Answer<MessageAnswer>, program: &str) -> String {
+/// What to do next. A key stands for its job: one that failed is not run again, and a new key would repeat its calls.
+fn advice(answer: &Answer<MessageAnswer>, program: &str) -> String {
     let job = answer.body.job_id;
     let follow = format!("follow it with: {}", Command::Watch(job).line(program));
     if !answer.is_unchanged() {

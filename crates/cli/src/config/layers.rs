@@ -93,7 +93,8 @@ impl Layers {
             Ok(Node::Section(entries)) => {
                 let has = |key: &str| entries.iter().any(|entry| entry.key == key);
                 if has("agent") && has("plan") {
-                    let message = "this is an agent file and no configuration: `aetheris dev --agent FILE` takes it";
+                    let message =
+                        "this is an agent file, not a configuration: start it with `aetheris dev --agent FILE`";
                     return self.wrong(&at(path, 1), "", message);
                 }
                 for entry in entries {

@@ -30,7 +30,7 @@ fn an_agent_file_is_told_from_a_configuration() {
     let text = "agent: a\ntools: { x.y: { kind: http } }\nplan: { nodes: [] }\n";
     assert_eq!(
         one(text),
-        "aetheris.yaml:1: this is an agent file and no configuration: `aetheris dev --agent FILE` takes it"
+        "aetheris.yaml:1: this is an agent file, not a configuration: start it with `aetheris dev --agent FILE`"
     );
 }
 

@@ -84,6 +84,16 @@ fn jobs_are_narrowed_to_several_statuses() {
     assert!(refused("jobs --status pending,done").contains("completed"));
 }
 
+/// A server ends a key at the first of both, and would list the jobs of another label.
+#[test]
+fn a_labels_key_has_no_separator() {
+    for line in ["send refund hi --label a:b=c", "jobs --label a:b=c"] {
+        assert!(refused(line).contains("a label's key has no `:`"), "{line}");
+    }
+    let Command::Jobs(jobs) = parse("jobs --label a=b:c=d").command else { panic!("jobs was expected") };
+    assert_eq!(jobs.label, Some(("a".to_owned(), "b:c=d".to_owned())));
+}
+
 #[test]
 fn what_cannot_be_right_is_refused_with_exit_2() {
     assert!(refused("send refund").contains("MESSAGE"));

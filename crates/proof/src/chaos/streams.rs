@@ -21,7 +21,7 @@ use super::client::Clients;
 use super::commands::Commands;
 use super::oracle::Oracle;
 use super::stored::{self, Stored};
-use super::told::differing;
+use crate::sse::{SseParser, differing};
 
 /// One job in so many is followed by a reader of its stream.
 const READ: usize = 9;
@@ -194,7 +194,7 @@ impl Followers {
         if !status.is_success() {
             bail!("its stream: {status}");
         }
-        let mut messages = Messages::default();
+        let mut messages = SseParser::default();
         loop {
             let piece = tokio::select! {
                 piece = answer.chunk() => piece,
@@ -259,68 +259,11 @@ impl Followers {
     }
 }
 
-/// Server-sent events, put together from pieces that break anywhere.
-#[derive(Debug, Default)]
-pub(crate) struct Messages {
-    rest: Vec<u8>,
-    data: String,
-    event: String,
-    id: String,
-}
-
-impl Messages {
-    /// Takes a piece, and gives the events that it completes.
-    pub(crate) fn feed(&mut self, piece: &[u8]) -> Result<Vec<Value>> {
-        let mut events = Vec::new();
-        self.rest.extend_from_slice(piece);
-        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            let line = std::str::from_utf8(&line)?.trim_end_matches(['\n', '\r']);
-            let (field, value) = line.split_once(": ").unwrap_or((line, ""));
-            match field {
-                "id" => value.clone_into(&mut self.id),
-                "event" => value.clone_into(&mut self.event),
-                "data" => self.data.push_str(value),
-                "" if line.is_empty() => events.extend(self.complete()?),
-                _ => {}
-            }
-        }
-        Ok(events)
-    }
-
-    fn complete(&mut self) -> Result<Option<Value>> {
-        let (data, event, id) =
-            (std::mem::take(&mut self.data), std::mem::take(&mut self.event), std::mem::take(&mut self.id));
-        if data.is_empty() {
-            return Ok(None);
-        }
-        let value: Value = serde_json::from_str(&data).with_context(|| format!("the data of event {id}"))?;
-        if value["seq"].as_u64() != id.parse().ok() || value["type"] != event.as_str() {
-            bail!("a message is `{event}` with the id {id}, and its data {data}");
-        }
-        Ok(Some(value))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn a_message_is_whole_or_it_is_none_and_agrees_with_its_data() {
-        let text = ": here\n\nid: 1\nevent: a\ndata: {\"seq\":1,\"type\":\"a\"}\n\nid: 2\nevent: b\ndata: {\"seq\":2,\"type\":\"b\"}\n\nid: 3\nevent: c\ndata: {";
-        for cut in 0..text.len() {
-            let mut messages = Messages::default();
-            let mut found = messages.feed(&text.as_bytes()[..cut]).unwrap();
-            found.extend(messages.feed(&text.as_bytes()[cut..]).unwrap());
-            assert_eq!(found, [json!({"seq": 1, "type": "a"}), json!({"seq": 2, "type": "b"})], "{cut}");
-        }
-        for wrong in ["id: 2\nevent: a\ndata: {\"seq\":1,\"type\":\"a\"}\n\n", "id: 1\nevent: a\ndata: {\n\n"] {
-            assert!(Messages::default().feed(wrong.as_bytes()).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_follower_has_seen_each_event_once_and_in_order() {

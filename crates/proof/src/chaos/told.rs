@@ -11,6 +11,7 @@ use super::client::Clients;
 use super::commands::Commands;
 use super::oracle::Oracle;
 use super::stored::{Stored, difference};
+use crate::sse::differing;
 
 /// Jobs of each end that are looked at.
 const OF_EACH: usize = 6;
@@ -109,15 +110,6 @@ pub(super) async fn pages(clients: &Clients, job: &str) -> Result<Vec<Value>> {
             _ => return Ok(all),
         }
     }
-}
-
-/// The first place at which two lists of events differ.
-pub(crate) fn differing(stored: &[Value], told: &[Value]) -> Option<String> {
-    if stored.len() != told.len() {
-        return Some(format!("{} events are told, {} are stored", told.len(), stored.len()));
-    }
-    let place = stored.iter().zip(told).position(|(stored, told)| stored != told)?;
-    Some(format!("{} is told, {} is stored", told[place], stored[place]))
 }
 
 /// The list of all jobs, and that of each status that has one.

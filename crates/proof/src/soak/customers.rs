@@ -11,9 +11,8 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::AGENTS;
-use crate::chaos::streams::Messages;
-use crate::chaos::told::differing;
 use crate::http;
+use crate::sse::{SseParser, differing};
 
 /// Customers at work at once.
 const CUSTOMERS: usize = 8;
@@ -142,7 +141,7 @@ impl Customers {
         let path = format!("/api/jobs/{job}/events/stream");
         let mut answer = self.http.get(format!("{}{path}", self.url)).send().await?;
         ensure!(answer.status() == StatusCode::OK, "{path}: {}", answer.status());
-        let (mut messages, mut told) = (Messages::default(), Vec::new());
+        let (mut messages, mut told) = (SseParser::default(), Vec::new());
         while let Some(piece) = answer.chunk().await.with_context(|| format!("{path}, after {told:?}"))? {
             for event in messages.feed(&piece)? {
                 if let Some(number) = number.filter(|_| event["type"] == "job_waiting") {
@@ -154,7 +153,7 @@ impl Customers {
         }
         let page = self.get(&format!("/api/jobs/{job}/events")).await?;
         let stored = page["events"].as_array().with_context(|| format!("no events in {page}"))?;
-        if let Some(wrong) = differing(stored, &told).or_else(|| unwhole(&told, true)) {
+        if let Some(wrong) = differing(stored, &told).or_else(|| incomplete(&told, true)) {
             bail!("{path}: {wrong}");
         }
         self.followed.fetch_add(1, Ordering::Relaxed);
@@ -235,7 +234,7 @@ fn wrong(what: &str, id: &str, done: bool, answer: &Value) -> Option<String> {
     let right = match what {
         "" => answer["id"] == id && completed,
         "/events" => match answer["events"].as_array() {
-            Some(events) => return unwhole(events, done),
+            Some(events) => return incomplete(events, done),
             None => false,
         },
         "/trace" => answer["job_id"] == id && completed && steps.is_some_and(ended),
@@ -246,7 +245,7 @@ fn wrong(what: &str, id: &str, done: bool, answer: &Value) -> Option<String> {
 }
 
 /// What is wrong with the places of a job's events, or with how they end where it is `done`.
-fn unwhole(events: &[Value], done: bool) -> Option<String> {
+fn incomplete(events: &[Value], done: bool) -> Option<String> {
     let gap = events.iter().zip(1_u64..).find(|(event, place)| event["seq"] != *place);
     if let Some((event, place)) = gap {
         return Some(format!("in the place of event {place} is {event}"));
@@ -293,9 +292,9 @@ mod tests {
         assert!(wrong("", "other", true, &good[0]).is_some());
         assert!(wrong("/trace", "other", true, &good[2]).is_some());
         assert!(wrong("/steps", "job", true, &json!({"steps": []})).is_some());
-        assert!(unwhole(&whole[1..], true).is_some(), "the first is missing");
-        assert!(unwhole(&events(&["job_created", "job_completed", "job_claimed"]), true).is_some());
-        assert!(unwhole(&events(&["job_completed", "job_completed"]), true).is_some());
-        assert!(unwhole(&[], false).is_some());
+        assert!(incomplete(&whole[1..], true).is_some(), "the first is missing");
+        assert!(incomplete(&events(&["job_created", "job_completed", "job_claimed"]), true).is_some());
+        assert!(incomplete(&events(&["job_completed", "job_completed"]), true).is_some());
+        assert!(incomplete(&[], false).is_some());
     }
 }

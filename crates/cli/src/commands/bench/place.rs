@@ -4,26 +4,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::process_control::Folder;
+use super::super::process_control::{Folder, ParentFolder};
 use crate::error::Error;
 
 /// A folder with one folder for each part that is measured. Files are made in a part's folder only, so that nothing
 /// can be made any more once the folders are gone.
 pub(crate) struct Place {
     folder: PathBuf,
-    /// What removes it; `None` when it is gone.
-    made: Mutex<Option<Folder>>,
+    /// What removes it, and then the folder in which it was made, if that was made too; `None` when it is gone.
+    made: Mutex<Option<(Folder, ParentFolder)>>,
 }
 
 impl Place {
-    /// A new folder in this one, which stays, and is made where it is not there.
+    /// A new folder in this one, which is made, and removed again, where it is not there.
     ///
     /// # Errors
     /// It cannot be made.
-    pub(super) fn make(beside: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(beside)?;
-        let made = Folder::make_in(beside, "aetheris-bench")?;
-        Ok(Self { folder: made.path().to_owned(), made: Mutex::new(Some(made)) })
+    pub(super) fn make(parent: &Path) -> io::Result<Self> {
+        let made_too = ParentFolder::make(parent)?;
+        let made = Folder::make_in(parent, "aetheris-bench")?;
+        Ok(Self { folder: made.path().to_owned(), made: Mutex::new(Some((made, made_too))) })
     }
 
     /// Makes the folder of a part, if it is not there.
@@ -49,13 +49,13 @@ impl Place {
     }
 
     /// Removes the folder. Whoever wants a part afterwards waits for as long as the answer is held.
-    pub(super) fn remove(&self) -> MutexGuard<'_, Option<Folder>> {
+    pub(super) fn remove(&self) -> MutexGuard<'_, Option<(Folder, ParentFolder)>> {
         let mut made = self.lock();
         drop(made.take());
         made
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Folder>> {
+    fn lock(&self) -> MutexGuard<'_, Option<(Folder, ParentFolder)>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -72,7 +72,10 @@ mod tests {
     fn a_part_is_not_made_while_the_folder_goes_and_not_after() {
         let top = Folder::make_in(&std::env::temp_dir(), "aetheris-place").unwrap();
         let made = Folder::make_in(top.path(), "made").unwrap();
-        let place = Place { folder: made.path().to_owned(), made: Mutex::new(Some(made)) };
+        let place = Place {
+            folder: made.path().to_owned(),
+            made: Mutex::new(Some((made, ParentFolder::make(top.path()).unwrap()))),
+        };
         place.within("a", |folder| done(std::fs::write(folder.join("file"), ""))).unwrap();
         std::thread::scope(|scope| {
             let gone = place.remove();

@@ -63,11 +63,47 @@ impl Drop for Folder {
     }
 }
 
+/// A folder in which others are made for a while. It is made where it is not there, and removed again when this is dropped,
+/// unless something stays in it.
+pub(in crate::commands) struct ParentFolder {
+    made: Option<PathBuf>,
+}
+
+impl ParentFolder {
+    pub(in crate::commands) fn make(folder: &Path) -> Result<Self> {
+        let made = (!folder.exists()).then(|| folder.to_owned());
+        std::fs::create_dir_all(folder)?;
+        Ok(Self { made })
+    }
+}
+
+impl Drop for ParentFolder {
+    fn drop(&mut self) {
+        if let Some(made) = &self.made {
+            let _not_empty = std::fs::remove_dir(made);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_parent_that_was_made_goes_unless_something_stays_in_it() {
+        let top = Folder::make_in(&std::env::temp_dir(), "aetheris-parent").unwrap();
+        let parent = top.path().join("parent");
+        drop(ParentFolder::make(&parent).unwrap());
+        assert!(!parent.exists());
+        let made = ParentFolder::make(&parent).unwrap();
+        std::fs::write(parent.join("a"), "a").unwrap();
+        drop(made);
+        std::fs::remove_file(parent.join("a")).unwrap();
+        drop(ParentFolder::make(&parent).unwrap());
+        assert!(parent.exists(), "it was there before");
+    }
 
     #[test]
     fn is_private_and_goes_with_its_content_unless_it_is_kept() {

@@ -16,7 +16,7 @@ pub use self::child::ChildArgs;
 pub(in crate::commands) use self::child::run as run_child;
 pub(in crate::commands) use self::connection::{Ended, Tag, Watched};
 pub(in crate::commands) use self::fault::Fault;
-pub(in crate::commands) use self::folder::Folder;
+pub(in crate::commands) use self::folder::{Folder, ParentFolder};
 pub(in crate::commands) use self::lock::WriteLock;
 pub(in crate::commands) use self::process::{Process, Surroundings, within, within_of};
 use crate::error::Error;

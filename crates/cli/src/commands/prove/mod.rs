@@ -14,12 +14,12 @@ mod experiments;
 mod machine;
 mod plan;
 mod report;
+mod report_file;
 mod tools;
 mod workspace;
 
 use std::convert::Infallible;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,10 +36,11 @@ use self::machine::Machine;
 pub(in crate::commands) use self::machine::percentile;
 use self::plan::Plan;
 use self::report::{Done, Report, Verdict};
+use self::report_file::ReportFile;
 use self::workspace::Workspace;
 use super::Context;
 use super::guarantee::Guarantee;
-use super::process_control::{Fault, Folder, asked_to_stop};
+use super::process_control::{Fault, Folder, ParentFolder, asked_to_stop};
 use crate::config::{Config, Override};
 use crate::error::{Error, counted};
 use crate::exit::Exit;
@@ -70,11 +71,11 @@ pub async fn run(given: &ProveArgs, config: &Config, context: &Context) -> Resul
     let chosen = chosen(&given.only)?;
     let plan = Plan::new(given, config)?;
     if let Some(report) = &given.report {
-        writable(report)?;
+        ReportFile(report).check()?;
     }
-    let beside = Beside::make(&plan.beside)?;
-    let mut folder = Folder::make_in(&plan.beside, "aetheris-prove")
-        .map_err(|error| anyhow::anyhow!("no folder can be made in {}: {error}", plan.beside.display()))?;
+    let made = |error| anyhow::anyhow!("no folder can be made in {}: {error}", plan.beside.display());
+    let parent = ParentFolder::make(&plan.beside).map_err(made)?;
+    let mut folder = Folder::make_in(&plan.beside, "aetheris-prove").map_err(made)?;
     let teller = Teller { out: context.out.clone(), running: Mutex::default() };
     let ran = tokio::select! {
         ran = perform(&plan, &chosen, folder.path(), &teller) => ran,
@@ -87,65 +88,19 @@ pub async fn run(given: &ProveArgs, config: &Config, context: &Context) -> Resul
         report.evidence = Some(folder.path().display().to_string());
     }
     drop(folder);
-    drop(beside);
-    if let Some(file) = &given.report {
-        std::fs::write(file, report.markdown())
-            .map_err(|error| anyhow::anyhow!("{} cannot be written: {error}", file.display()))?;
-    }
+    drop(parent);
     if context.out.json {
         context.out.value(&report)?;
     } else {
         context.out.text(&report.page(context.out.style))?;
     }
+    let written = given.report.as_ref().map_or(Ok(()), |file| ReportFile(file).write(&report.markdown()));
+    match written {
+        // What does not hold outweighs it.
+        Err(error) if !report.proved => context.out.note(&error.to_string()),
+        written => written?,
+    }
     Ok(if report.proved { Exit::Done } else { Exit::CheckFailed })
-}
-
-/// The user's folder, which is made where it is not there, and removed again.
-struct Beside {
-    made: Option<PathBuf>,
-}
-
-impl Beside {
-    fn make(folder: &Path) -> Result<Self, Error> {
-        let made = (!folder.exists()).then(|| folder.to_owned());
-        std::fs::create_dir_all(folder)
-            .map_err(|error| anyhow::anyhow!("the folder {} cannot be made: {error}", folder.display()))?;
-        Ok(Self { made })
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        if let Some(made) = &self.made {
-            // It stays where the evidence is kept in it.
-            let _not_empty = std::fs::remove_dir(made);
-        }
-    }
-}
-
-/// Whether a report can be written there: nobody wants to learn of it after minutes. It takes the place of an older report and
-/// of no other file.
-fn writable(report: &Path) -> Result<(), Error> {
-    let there = report.exists();
-    let looked = || {
-        let mut first = Vec::new();
-        if report.is_file() {
-            std::fs::File::open(report)?.take(report::TITLE.len() as u64).read_to_end(&mut first)?;
-        }
-        std::fs::File::options().create(true).append(true).open(report)?;
-        if !there {
-            std::fs::remove_file(report)?;
-        }
-        Ok(first)
-    };
-    let first = looked().map_err(|error: std::io::Error| {
-        Error::Usage(format!("--report: {} cannot be written: {error}", report.display()))
-    })?;
-    if first.is_empty() || first == report::TITLE.as_bytes() {
-        return Ok(());
-    }
-    let what = "is there and is no report of `prove`: name another file";
-    Err(Error::Usage(format!("--report: {} {what}", report.display())))
 }
 
 /// The experiments whose names contain one of these; all without any.
@@ -243,6 +198,8 @@ async fn perform(plan: &Plan, chosen: &[Experiment], folder: &Path, teller: &Tel
         done
     };
     let (waited, mut done) = tokio::select! {
+        // What runs is known once it has begun.
+        biased;
         done = async { tokio::join!(waiting, busy) } => done,
         never = teller.show(estimate) => match never {},
     };

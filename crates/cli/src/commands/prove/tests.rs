@@ -164,19 +164,34 @@ async fn the_tools_log_a_call_that_they_break_off() {
 fn a_report_is_written_over_no_other_file() {
     let folder = Folder::make_in(&std::env::temp_dir(), "aetheris-report").unwrap();
     let file = |name: &str| folder.path().join(name);
-    writable(&file("new.md")).unwrap();
+    let check = |file: &Path| ReportFile(file).check();
+    check(&file("new.md")).unwrap();
     assert!(!file("new.md").exists(), "nothing is left where nothing is proved");
     for (name, text) in [("old.md", "# aetheris prove\n\nold"), ("empty.md", "")] {
         std::fs::write(file(name), text).unwrap();
-        writable(&file(name)).unwrap();
+        check(&file(name)).unwrap();
         assert_eq!(std::fs::read_to_string(file(name)).unwrap(), text);
     }
-    for (name, text) in [("refund.yaml", "agent: refund\n"), ("short", "#"), ("aetheris.db", "SQLite format 3\0")] {
+    for (name, text) in [
+        ("refund.yaml", "agent: refund\n"),
+        ("short", "#"),
+        ("notes.md", "# aetheris proven by hand"),
+        ("aetheris.db", "SQLite format 3\0"),
+    ] {
         std::fs::write(file(name), text).unwrap();
-        let refused = writable(&file(name)).unwrap_err();
+        let refused = check(&file(name)).unwrap_err();
         assert!(refused.to_string().contains("is no report of `prove`"), "{refused}");
         assert_eq!((refused.exit(), std::fs::read_to_string(file(name)).unwrap()), (Exit::Usage, text.to_owned()));
     }
-    writable(Path::new("/dev/null")).unwrap();
-    assert!(writable(&file("no/such.md")).is_err());
+    check(Path::new("/dev/null")).unwrap();
+    assert!(check(&file("no/such.md")).is_err());
+    // A link that leads nowhere stays, and nothing is made where it leads.
+    std::os::unix::fs::symlink(file("nowhere.md"), file("link.md")).unwrap();
+    assert!(check(&file("link.md")).is_err());
+    assert!(file("link.md").is_symlink() && !file("nowhere.md").exists());
+    // What comes there while the experiments run stays too.
+    ReportFile(&file("old.md")).write("# aetheris prove\n\nnew").unwrap();
+    assert_eq!(std::fs::read_to_string(file("old.md")).unwrap(), "# aetheris prove\n\nnew");
+    assert!(ReportFile(&file("notes.md")).write("# aetheris prove\n").is_err());
+    assert!(std::fs::read_dir(folder.path()).unwrap().all(|one| !one.unwrap().path().ends_with(".part")));
 }
