@@ -117,7 +117,12 @@ async fn a_sweep_that_rests_ends_at_the_moment_when_it_is_told_to() {
 async fn each_sweep_looks_as_often_as_it_is_asked_to() {
     let options = SweepOptions { leases: Span::from_secs(7), timers: Span::from_secs(3) };
     let world = World::new();
-    for (of_timers, every) in [(true, 3), (false, 7)] {
+    // Also where nothing that it knows of is due before: another process sets timers of which it hears nothing.
+    for (of_timers, every, known) in [(true, 3, false), (false, 7, false), (true, 3, true)] {
+        if known {
+            world.put(&format!("deadline: 1h\n{LOOK}")).await;
+            world.submit("a", json!(1)).await;
+        }
         let sweeping = Sweeping::behind(&world, FaultPlan::none());
         let sweep = if of_timers { sweeping.timers(options) } else { sweeping.leases(options) };
         tokio::time::sleep(Duration::from_secs(22)).await;
