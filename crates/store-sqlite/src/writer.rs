@@ -622,6 +622,21 @@ mod tests {
         assert!(notices(&mut writer));
     }
 
+    /// A row that no claim can read, or a disk that is full for them, fails the claims: whoever writes beside them is asked again
+    /// alone.
+    #[test]
+    fn the_only_request_of_a_transaction_does_not_fail_with_its_claims() {
+        let (_desk, conn, parts) = desk();
+        conn.execute_batch("ALTER TABLE jobs RENAME TO elsewhere").unwrap();
+        let mut writer = writer(&conn, parts);
+        let (claim, mut claimed) = pending(ticks() + Duration::from_secs(3_600));
+        writer.pending.push(claim);
+        let (reply, mut probed) = oneshot::channel();
+        writer.transact(vec![Request::Probe(false, reply)], Claims::Always, ticks());
+        assert!(probed.try_recv().unwrap().is_ok());
+        assert!(claimed.try_recv().unwrap().is_err());
+    }
+
     /// Who has gone, and whose time is over, stand no longer; the others are left as they are, in their order.
     #[test]
     fn claims_that_are_overdue_or_whose_askers_have_gone_stand_no_longer() {
