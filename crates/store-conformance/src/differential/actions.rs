@@ -24,7 +24,6 @@ use crate::draft::LIFETIME;
 use crate::fencing::evidence;
 use crate::fixture::{Message, TTL, agent, create_unit};
 use crate::snapshot::TENANTS;
-use aetheris_harness::SplitMix64;
 use aetheris_store::unit::{Checkpoint, ClientKey, InboxWrite, Purpose, UnitOfWork};
 use aetheris_store::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal, NewAgent, Scope};
 
@@ -103,7 +102,7 @@ async fn delete_agent(world: &mut World<'_>) -> Option<Operation> {
 }
 
 /// Names are drawn for both, so that they meet.
-fn tenant(random: &mut SplitMix64) -> TenantId {
+fn tenant(random: &mut aetheris_harness::SplitMix64) -> TenantId {
     TenantId::from(TENANTS[usize::from(random.one_in(3))])
 }
 
