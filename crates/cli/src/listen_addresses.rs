@@ -502,6 +502,25 @@ mod tests {
         assert!(error.contains("aetheris.live: what says where this process listens is gone"), "{error}");
     }
 
+    /// However long ago it failed before.
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_has_passed_does_not_count_with_the_next() {
+        let folder = Folder::new("listen-passed");
+        let live = folder.join("aetheris.live");
+        let server = std::sync::Arc::new(ListenAddresses::beside(&folder.join("aetheris.db")));
+        server.announce(InstanceId::from_u128(1), "127.0.0.1:1111".parse().unwrap()).unwrap();
+        let keeping = tokio::spawn(async move { server.keep_announced().await });
+        for _ in 0..3 {
+            std::fs::remove_dir_all(&live).unwrap();
+            std::fs::write(&live, b"in its place").unwrap();
+            sleep(limits::LISTENERS_SETTLE.to_std() / 2).await;
+            std::fs::remove_file(&live).unwrap();
+            sleep(limits::LISTENERS_SETTLE.to_std()).await;
+            assert!(!keeping.is_finished() && live.join(InstanceId::from_u128(1).to_string()).exists());
+        }
+        keeping.abort();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_file_that_is_gone_for_good_is_believed_for_as_long_as_its_process_may_take_to_notice() {
         let folder = Folder::new("listen-missed");

@@ -1,5 +1,6 @@
 //! From text to tokens.
 
+use aetheris_core::json::check_number;
 use serde_json::Number;
 
 use crate::error::ExprError;
@@ -239,6 +240,8 @@ impl<'s> Cursor<'s> {
         let literal = self.advance(end);
         let number = if exact {
             literal.parse::<u64>().ok().map(Number::from)
+        } else if check_number(literal).is_err() {
+            None
         } else {
             literal.parse::<f64>().ok().and_then(Number::from_f64)
         };

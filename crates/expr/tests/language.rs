@@ -282,7 +282,7 @@ fn conditions_hold_or_do_not() {
         ("message.list | length == 3", true),
         ("1 == 1.0 and 2 ** 3 == 8 and 7 // 2 == 3 and -7 % 3 == 2", true),
         ("18446744073709551615 > 18446744073709551614", true),
-        ("18446744073709551615 == 18446744073709551615.0", false),
+        ("18446744073709551615 == 18446744073709551616.0", false),
         ("{'a': [1]} == {'a': [1.0]}", true),
     ] {
         assert_eq!(condition(expr, &scope()), Ok(holds), "{expr}");
@@ -520,6 +520,8 @@ fn mistakes_are_explained() {
         ("{{ '\\u00g1' }}", "four hexadecimal digits"),
         ("{{ '\\u004' }}", "four hexadecimal digits"),
         ("{{ 18446744073709551616 }}", "exactly"),
+        ("{{ 9007199254740993.0 }}", "exactly"),
+        ("{{ 1e-400 }}", "exactly"),
     ] {
         let error = check_template(template, Place::Plan).expect_err(template).to_string();
         assert!(error.contains(hint), "{template}: {error}");

@@ -475,12 +475,15 @@ async fn pause(attempt: u32) {
 mod tests {
     use std::sync::Arc;
 
-    use aetheris_core::event::{JobCancelled, JobWaiting, NodeStarted, TimerFired, TimerSet};
+    use aetheris_core::event::{
+        JobCancelled, JobPaused, JobRequeued, JobWaiting, NodeStarted, PauseReason, RequeueReason, TimerFired, TimerSet,
+    };
     use aetheris_core::id::{IdempotencyKey, JobId, PermitId};
     use aetheris_core::job::JobStatus;
     use aetheris_core::json::Json;
     use aetheris_core::plan::WaitType;
     use aetheris_core::state::PlanRef;
+    use aetheris_core::time::{Due, Span};
     use aetheris_store::Refusal;
     use aetheris_store::faulty::{Fault, FaultPlan, FaultyStore, Op};
     use aetheris_store::memory::MemoryStore;
@@ -532,6 +535,22 @@ mod tests {
             draft.push(&SystemIds, started("a")).unwrap();
             assert_eq!(draft.checkpoint.map(|kept| kept.seq), kept, "{seq} {rebased}");
         }
+    }
+
+    /// A delay counts from the requeue that sets it, whatever is written to the pending job after it.
+    #[test]
+    fn a_delay_is_counted_by_its_requeue_alone() {
+        let not_before = |draft: &Draft| draft.unit(Purpose::Record, EventId::from_u128(1)).row.unwrap().not_before;
+        let delay = Span::from_secs(5);
+        let mut draft = Draft::new(running(), Guard::Outside, 0);
+        let requeued = JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
+        draft.push(&SystemIds, requeued).unwrap();
+        assert_eq!(not_before(&draft), Some(Due::After(delay)));
+        let (not_before_delay, at) = (Some(delay), Timestamp::from_micros(7));
+        let state = JobState { not_before: Some(at), not_before_delay, status: JobStatus::Pending, ..running() };
+        let mut draft = Draft::new(state, Guard::Outside, 0);
+        draft.push(&SystemIds, JobPaused { reason: PauseReason::Operator }).unwrap();
+        assert_eq!(not_before(&draft), Some(Due::At(at)));
     }
 
     /// Whoever waits for timers is woken by a write that sets one, and by no other.
