@@ -1,7 +1,7 @@
 //! The file that a report goes to: it takes the place of an older report, and of no other file.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::report;
@@ -54,7 +54,9 @@ impl ReportFile<'_> {
         let mut part = place.clone().into_os_string();
         part.push(".part");
         let part = PathBuf::from(part);
-        let written = fs::write(&part, text).and_then(|()| fs::rename(&part, &place));
+        // A file of that name is somebody's, too.
+        let mut file = File::options().write(true).create_new(true).open(&part).map_err(failed)?;
+        let written = file.write_all(text.as_bytes()).and_then(|()| fs::rename(&part, &place));
         written.map_err(|error| {
             let _absent = fs::remove_file(&part);
             failed(error).into()

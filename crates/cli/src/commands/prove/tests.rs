@@ -193,5 +193,9 @@ fn a_report_is_written_over_no_other_file() {
     ReportFile(&file("old.md")).write("# aetheris prove\n\nnew").unwrap();
     assert_eq!(std::fs::read_to_string(file("old.md")).unwrap(), "# aetheris prove\n\nnew");
     assert!(ReportFile(&file("notes.md")).write("# aetheris prove\n").is_err());
+    std::fs::write(file("old.md.part"), "theirs").unwrap();
+    assert!(ReportFile(&file("old.md")).write("# aetheris prove\n").is_err());
+    assert_eq!(std::fs::read_to_string(file("old.md.part")).unwrap(), "theirs");
+    std::fs::remove_file(file("old.md.part")).unwrap();
     assert!(std::fs::read_dir(folder.path()).unwrap().all(|one| !one.unwrap().path().ends_with(".part")));
 }
