@@ -275,6 +275,7 @@ fn plan(nodes: Vec<Node>, tools: &BTreeSet<&str>) -> Arc<Plan> {
         nodes,
         retry: RetryPolicy::default(),
         schema_version: PLAN_SCHEMA_VERSION,
+        max_parallel_steps: None,
         step_timeout: None,
         tools: tools.iter().map(|name| (ToolName::from(*name), tool.clone())).collect(),
     })

@@ -114,19 +114,11 @@ fn not_yet(fields: &mut Fields<'_>, errors: &mut Errors) {
     if let Some(item) = fields.take("ownership") {
         item.choice(&[("job", ())], &["task"], errors);
     }
-    if let Some(item) = fields.take("max_parallel_steps")
-        && let Some(steps) = item.integer(0, u64::from(u32::MAX), errors)
-        && steps > 0
-    {
-        item.wrong(
-            errors,
-            Code::NotSupportedYet,
-            "parallel steps are not supported by this version yet: write 0, or remove the key",
-        );
-    }
 }
 
 fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
+    let parallel = fields.take("max_parallel_steps");
+    let max_parallel_steps = parallel.and_then(|item| item.integer(0, limits::PARALLEL_STEPS_MAX as u64, errors));
     let step_timeout = fields.take("step_timeout").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
     let base = RetryPolicy::default();
     let retry = fields.take("retry").map_or_else(|| base.clone(), |item| settings::retry(&item, &base, errors));
@@ -147,6 +139,7 @@ fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
     Some(Plan {
         answer,
         budget,
+        max_parallel_steps: max_parallel_steps.and_then(|steps| u32::try_from(steps).ok()),
         nodes: nodes?,
         retry,
         schema_version: PLAN_SCHEMA_VERSION,

@@ -26,7 +26,10 @@ pub fn json_schema() -> Value {
             "planner": { "enum": ["static"], "default": "static", "description": "Who makes the plan of a job." },
             "ownership": { "enum": ["job"], "default": "job", "description": "What a worker owns." },
             "model": reference("model", "The model of llm nodes without their own."),
-            "max_parallel_steps": { "const": 0, "default": 0, "description": "0: one step at a time." },
+            "max_parallel_steps": {
+                "type": "integer", "minimum": 0, "maximum": limits::PARALLEL_STEPS_MAX, "default": 0,
+                "description": "How many steps of a job run at once, of those that are ready together; 0 or 1: one at a time."
+            },
             "step_timeout": reference("duration", "The time one try of a step may take."),
             "deadline": reference("duration", "The time a whole job may take."),
             "retry": reference("retry", "The retry policy of nodes without their own."),

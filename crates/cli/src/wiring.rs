@@ -155,6 +155,7 @@ impl Wired {
         let settings = Settings {
             execution_version: config.versions.execution.clone().unwrap_or(defaults.execution_version),
             max_attempts: config.worker.max_attempts,
+            max_parallel_steps: config.executor.max_parallel_steps,
             step_timeout: config.executor.step_timeout,
         };
         let instance = InstanceId::from_u128(system.ids.secret());

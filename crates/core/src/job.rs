@@ -127,11 +127,16 @@ impl JobStatus {
         use JobTrigger as T;
         match (self, trigger) {
             (Self::Pending, T::Claim) => Ok(Self::Running),
-            (Self::Running, T::Requeue) | (Self::Waiting | Self::Parked, T::Unblock) | (Self::Paused, T::Resume) => {
-                Ok(Self::Pending)
-            }
-            (Self::Running, T::Wait) | (Self::Paused, T::ResumeWaiting) => Ok(Self::Waiting),
-            (Self::Running, T::Park) | (Self::Paused, T::ResumeParked) => Ok(Self::Parked),
+            // Of several steps one waits for its next try, or one of several waits is over.
+            (Self::Running | Self::Waiting | Self::Parked, T::Requeue)
+            | (Self::Pending | Self::Waiting | Self::Parked, T::Unblock)
+            | (Self::Paused, T::Resume) => Ok(Self::Pending),
+            // A job that blocks on several steps parks only if it would for each of them.
+            (Self::Running | Self::Waiting | Self::Parked, T::Wait)
+            | (Self::Waiting, T::Park)
+            | (Self::Paused, T::ResumeWaiting) => Ok(Self::Waiting),
+            (Self::Running | Self::Parked, T::Park) | (Self::Paused, T::ResumeParked) => Ok(Self::Parked),
+            (Self::Running, T::Unblock) => Ok(Self::Running),
             (Self::Running, T::Complete) => Ok(Self::Completed),
             // The end of a wait is recorded; the job stays where it is.
             (Self::Paused, T::Unblock) | (Self::Pending | Self::Running | Self::Waiting | Self::Parked, T::Pause) => {
@@ -141,9 +146,9 @@ impl JobStatus {
             (Self::Pending | Self::Running | Self::Waiting | Self::Parked | Self::Paused, T::Cancel) => {
                 Ok(Self::Cancelled)
             }
-            (Self::Pending, T::Requeue | T::Wait | T::Park | T::Unblock | T::Complete)
-            | (Self::Running, T::Claim | T::Unblock)
-            | (Self::Waiting | Self::Parked, T::Claim | T::Requeue | T::Wait | T::Park | T::Complete)
+            (Self::Pending, T::Requeue | T::Wait | T::Park | T::Complete)
+            | (Self::Running, T::Claim)
+            | (Self::Waiting | Self::Parked, T::Claim | T::Complete)
             | (Self::Paused, T::Claim | T::Requeue | T::Wait | T::Park | T::Complete | T::Pause)
             | (
                 Self::Pending | Self::Running | Self::Waiting | Self::Parked,
@@ -196,20 +201,28 @@ mod tests {
         use JobTrigger as T;
         let legal = [
             (S::Pending, T::Claim, S::Running),
+            (S::Pending, T::Unblock, S::Pending),
             (S::Pending, T::Fail, S::Failed),
             (S::Pending, T::Cancel, S::Cancelled),
             (S::Pending, T::Pause, S::Paused),
             (S::Running, T::Requeue, S::Pending),
             (S::Running, T::Wait, S::Waiting),
             (S::Running, T::Park, S::Parked),
+            (S::Running, T::Unblock, S::Running),
             (S::Running, T::Complete, S::Completed),
             (S::Running, T::Fail, S::Failed),
             (S::Running, T::Cancel, S::Cancelled),
             (S::Running, T::Pause, S::Paused),
+            (S::Waiting, T::Requeue, S::Pending),
+            (S::Waiting, T::Wait, S::Waiting),
+            (S::Waiting, T::Park, S::Waiting),
             (S::Waiting, T::Unblock, S::Pending),
             (S::Waiting, T::Fail, S::Failed),
             (S::Waiting, T::Cancel, S::Cancelled),
             (S::Waiting, T::Pause, S::Paused),
+            (S::Parked, T::Requeue, S::Pending),
+            (S::Parked, T::Wait, S::Waiting),
+            (S::Parked, T::Park, S::Parked),
             (S::Parked, T::Unblock, S::Pending),
             (S::Parked, T::Fail, S::Failed),
             (S::Parked, T::Cancel, S::Cancelled),

@@ -10,6 +10,9 @@ pub const JSON_DEPTH_MAX: usize = 64;
 pub const AGENT_FILE_BYTES_MAX: usize = 1024 * 1024;
 /// Most nodes in one plan.
 pub const PLAN_NODES_MAX: usize = 10_000;
+
+/// The most steps of one job that run beside each other.
+pub const PARALLEL_STEPS_MAX: usize = 256;
 /// Most tools in one agent.
 pub const AGENT_TOOLS_MAX: usize = 1_000;
 /// Longest name of an agent, tool or node, in bytes.

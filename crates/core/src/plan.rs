@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::hash::Hash;
 use crate::id::{NodeId, ToolName};
 use crate::json::Json;
+use crate::limits;
 use crate::path::PARTS;
 use crate::retry::RetryPolicy;
 use crate::time::Span;
@@ -147,6 +148,16 @@ impl NodeKind {
     }
 }
 
+impl NodeKind {
+    /// Whether a step of it does nothing but wait for something outside.
+    const fn waits_by_itself(&self) -> bool {
+        match self {
+            Self::Sleep(_) | Self::Wait(_) => true,
+            Self::Condition | Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => false,
+        }
+    }
+}
+
 /// A vertex of the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Node {
@@ -188,6 +199,9 @@ pub struct Plan {
     /// What the job may use up.
     #[serde(default)]
     pub budget: Budget,
+    /// How many steps of one set run beside each other; one at a time where it is 0 or 1. Absent: what the server says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_parallel_steps: Option<u32>,
     /// The vertices, in the order of the file.
     pub nodes: Vec<Node>,
     /// The retry policy of nodes without their own.
@@ -245,6 +259,16 @@ pub struct CompiledPlan {
     hash: Hash,
     order: Vec<usize>,
     index: BTreeMap<NodeId, usize>,
+    levels: Vec<Level>,
+}
+
+/// The nodes that are ready together once all before them have ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Level {
+    /// In the order of their names.
+    nodes: Vec<usize>,
+    /// One of them waits for something outside by itself, so that they run one at a time.
+    pub(crate) one_at_a_time: bool,
 }
 
 impl Plan {
@@ -292,7 +316,27 @@ impl Plan {
         if order.len() < self.nodes.len() {
             return Err(vec![GraphError::Cycle(self.find_cycle(&index, &order))]);
         }
-        Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, index })
+        let levels = self.levels(&index, &order);
+        Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, index, levels })
+    }
+
+    /// A node is one level behind the last of those that it needs.
+    fn levels(&self, index: &BTreeMap<NodeId, usize>, order: &[usize]) -> Vec<Level> {
+        let mut depths = vec![0_usize; self.nodes.len()];
+        let mut levels: Vec<Vec<usize>> = Vec::new();
+        for position in order {
+            let needs = self.nodes[*position].needs.iter().filter_map(|need| index.get(need));
+            let depth = needs.map(|need| depths[*need] + 1).max().unwrap_or(0);
+            depths[*position] = depth;
+            levels.resize_with(levels.len().max(depth + 1), Vec::new);
+            levels[depth].push(*position);
+        }
+        let level = |mut nodes: Vec<usize>| {
+            nodes.sort_by(|a, b| self.nodes[*a].id.cmp(&self.nodes[*b].id));
+            let one_at_a_time = nodes.iter().any(|position| self.nodes[*position].kind.waits_by_itself());
+            Level { nodes, one_at_a_time }
+        };
+        levels.into_iter().map(level).collect()
     }
 
     /// Kahn's algorithm; nodes on or behind a circle are left out.
@@ -367,6 +411,24 @@ impl CompiledPlan {
         self.order.get(place).map(|position| &self.plan.nodes[*position])
     }
 
+    /// One of its levels: first those nodes that need none, then those that need only these, and so on.
+    pub(crate) fn level(&self, number: usize) -> Option<&Level> {
+        self.levels.get(number)
+    }
+
+    /// The node at one place of a level.
+    pub(crate) fn of_level(&self, level: &Level, place: usize) -> Option<&Node> {
+        level.nodes.get(place).map(|position| &self.plan.nodes[*position])
+    }
+
+    /// How many of its steps run beside each other, where the server allows so many for a plan that does not say: at least
+    /// one, and [`limits::PARALLEL_STEPS_MAX`] at most.
+    #[must_use]
+    pub fn parallel_steps(&self, server: u32) -> usize {
+        let steps = self.plan.max_parallel_steps.unwrap_or(server);
+        usize::try_from(steps).unwrap_or(usize::MAX).clamp(1, limits::PARALLEL_STEPS_MAX)
+    }
+
     /// The node of one name.
     #[must_use]
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
@@ -410,7 +472,6 @@ impl CompiledPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits;
 
     fn plan(edges: &[(&str, &[&str])]) -> Arc<Plan> {
         let nodes = edges
@@ -430,6 +491,7 @@ mod tests {
             nodes,
             retry: RetryPolicy::default(),
             schema_version: PLAN_SCHEMA_VERSION,
+            max_parallel_steps: None,
             step_timeout: None,
             tools: BTreeMap::new(),
         })

@@ -195,7 +195,7 @@ mod tests {
         for (since, due) in
             [(None, Due::After(Span::ZERO)), (Some(Timestamp::from_micros(6)), Due::At(Timestamp::from_micros(6)))]
         {
-            state.paused = Some(Paused { parked: false, reason, since });
+            state.paused = Some(Paused { able: false, parked: false, reason, since });
             for unstamped in [false, true] {
                 assert_eq!(Projection::of(&state, unstamped).paused, Some((reason, due)));
             }

@@ -2,6 +2,7 @@
 
 use crate::event::SkipReason;
 use crate::id::NodeId;
+use crate::path::StepPath;
 use crate::plan::{CompiledPlan, Node};
 use crate::state::JobState;
 use crate::step::StepStatus;
@@ -24,20 +25,111 @@ pub enum Next<'a> {
 #[must_use]
 pub fn next<'a>(state: &JobState, plan: &'a CompiledPlan, place: &mut usize) -> Next<'a> {
     while let Some(node) = plan.at(*place) {
-        match state.node_status(&node.id) {
-            StepStatus::Completed | StepStatus::Skipped => *place += 1,
-            StepStatus::Failed => return Next::Failed(&node.id),
-            StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting | StepStatus::InDoubt => {
-                return Next::Node(node);
-            }
-            StepStatus::Pending => {
-                let skipped = |need: &NodeId| state.node_status(need) == StepStatus::Skipped;
-                let orphaned = !node.needs.is_empty() && node.needs.iter().all(skipped);
-                return if orphaned { Next::Skip(node, SkipReason::Upstream) } else { Next::Node(node) };
-            }
+        match next_of(state, node) {
+            Some(next) => return next,
+            None => *place += 1,
         }
     }
     Next::Done
+}
+
+/// What is next of one node; none where it has ended well.
+fn next_of<'a>(state: &JobState, node: &'a Node) -> Option<Next<'a>> {
+    match state.node_status(&node.id) {
+        StepStatus::Completed | StepStatus::Skipped => None,
+        StepStatus::Failed => Some(Next::Failed(&node.id)),
+        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting | StepStatus::InDoubt => {
+            Some(Next::Node(node))
+        }
+        StepStatus::Pending => {
+            let skipped = |need: &NodeId| state.node_status(need) == StepStatus::Skipped;
+            let orphaned = !node.needs.is_empty() && node.needs.iter().all(skipped);
+            Some(if orphaned { Next::Skip(node, SkipReason::Upstream) } else { Next::Node(node) })
+        }
+    }
+}
+
+/// Work that may go on beside each other.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Due<'a> {
+    /// These nodes: each to be started, or somewhere on its way. Where there is none, all that is left waits.
+    Open(Vec<&'a Node>),
+    /// As [`Next::Skip`].
+    Skip(&'a Node, SkipReason),
+    /// As [`Next::Failed`]: the first of the set that has, in the order of their names.
+    Failed(&'a NodeId),
+    /// As [`Next::Done`].
+    Done,
+}
+
+/// From where on [`due`] looks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cursor {
+    /// The level, where steps run beside each other.
+    level: usize,
+    /// The place in the level; else in the execution order.
+    place: usize,
+}
+
+/// Finds what may be worked on, at most so many nodes at once, and moves the cursor over what has ended. A set is a level of
+/// the plan: none of the next level starts before all of this one have ended. It runs in the order of the nodes' names; one
+/// with a wait or a sleep in it runs one node at a time. `waits` says which steps wait beside those that the job is blocked
+/// on; neither count.
+#[must_use]
+pub fn due<'a>(
+    state: &JobState,
+    plan: &'a CompiledPlan,
+    bound: usize,
+    cursor: &mut Cursor,
+    waits: impl Fn(&StepPath) -> bool,
+) -> Due<'a> {
+    let waits = |node: &Node| {
+        let path = StepPath::from(&node.id);
+        state.blocks.of(&path).is_some() || waits(&path)
+    };
+    if bound <= 1 {
+        return match next(state, plan, &mut cursor.place) {
+            Next::Node(node) if waits(node) => Due::Open(Vec::new()),
+            Next::Node(node) => Due::Open(vec![node]),
+            Next::Skip(node, reason) => Due::Skip(node, reason),
+            Next::Failed(node) => Due::Failed(node),
+            Next::Done => Due::Done,
+        };
+    }
+    while let Some(level) = plan.level(cursor.level) {
+        let bound = if level.one_at_a_time { 1 } else { bound };
+        let (mut open, mut place, mut ended) = (Vec::new(), cursor.place, true);
+        while let Some(node) = plan.of_level(level, place) {
+            // What has begun is looked at all the same: it may have failed.
+            if open.len() >= bound && state.node_status(&node.id) == StepStatus::Pending {
+                break;
+            }
+            match next_of(state, node) {
+                None => {}
+                Some(Next::Skip(node, reason)) => return Due::Skip(node, reason),
+                Some(Next::Failed(node)) => return Due::Failed(node),
+                Some(Next::Done) => {}
+                Some(Next::Node(node)) => {
+                    if ended {
+                        (cursor.place, ended) = (place, false);
+                    }
+                    let waits = waits(node);
+                    if !waits {
+                        open.push(node);
+                    }
+                    if waits && level.one_at_a_time {
+                        break;
+                    }
+                }
+            }
+            place += 1;
+        }
+        if !ended {
+            return Due::Open(open);
+        }
+        *cursor = Cursor { level: cursor.level + 1, place: 0 };
+    }
+    Due::Done
 }
 
 #[cfg(test)]
@@ -66,6 +158,7 @@ mod tests {
         let plan = Plan {
             answer: None,
             budget: Budget::default(),
+            max_parallel_steps: None,
             nodes: vec![node("a", &[]), node("b", &[]), node("c", &["a", "b"])],
             retry: RetryPolicy::default(),
             schema_version: PLAN_SCHEMA_VERSION,

@@ -23,6 +23,12 @@ macro_rules! marks {
 marks! {
     /// An operator's answer came when another permit was in doubt already.
     AnswerForOldPermit,
+    /// Two bodies of one job were under way at once.
+    BesideEachOther,
+    /// A job was given away blocked on more than one of its steps.
+    BlockedOnSeveral,
+    /// A job that had been at work for one step went back to waiting for another.
+    BlockedStill,
     /// A call was made again under a further permit, with the same key.
     CalledAgain,
     /// A cancel met a job that somebody held.
@@ -97,6 +103,8 @@ marks! {
     RetryHeld,
     /// A newer state did not take an outcome that a run had just learned, which was deposited.
     DroppedOutcomeDeposited,
+    /// A step had to wait, and others of its job went on.
+    HeldBesideOthers,
     /// A run met a ledger that someone else had settled.
     RunMetSettledLedger,
     /// A run that had lost its lease ended.
@@ -105,6 +113,8 @@ marks! {
     ResolvedWritten,
     /// An unknown commit was found not to be there, and was sent again.
     ResolvedAbsent,
+    /// A step failed while bodies beside it were under way.
+    SiblingsHalted,
     /// A signal came before its wait and was kept.
     SignalKept,
     /// A kept signal was consumed by its wait.

@@ -321,10 +321,11 @@ fn moved(before: &JobState, after: &JobState, event: &Event) {
 fn coherent(state: &JobState) {
     assert_eq!(state.owner.is_some(), state.status == JobStatus::Running);
     assert_eq!(state.paused.is_some(), state.status == JobStatus::Paused);
-    assert!(state.blocks.is_empty() != state.status.is_blocked() || state.paused.is_some());
+    assert!(!state.blocks.is_empty() || !state.status.is_blocked());
+    assert!(state.blocks.is_empty() || !state.status.is_terminal());
     assert_eq!(state.ending.is_some(), state.status.is_terminal());
     let open = state.waits.values().filter(|wait| wait.phase == aetheris_core::state::WaitPhase::Open).count();
-    assert_eq!(open, usize::from(state.open_key().is_some()));
+    assert_eq!(open, state.blocks.iter().filter(|blocked| blocked.correlation_key.is_some()).count());
     for step in state.steps.values() {
         if let Some(invocation) = &step.invocation {
             assert!(invocation.permit >= 1);

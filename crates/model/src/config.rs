@@ -344,6 +344,7 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
         nodes: list,
         retry,
         schema_version: PLAN_SCHEMA_VERSION,
+        max_parallel_steps: None,
         step_timeout: None,
         tools,
     };

@@ -360,9 +360,12 @@ impl<'s> Deciding<'s> {
                 self.follow(node, later)
             }
             Next::Release(release) => {
+                for fact in release.facts() {
+                    self.take(fact)?;
+                }
                 let expected = match release {
-                    Release::Block { expected } => expected.filter(|_| !self.overlooks(node)),
-                    Release::Requeue => None,
+                    Release::Block { expected, .. } => expected.filter(|_| !self.overlooks(node)),
+                    Release::Requeue(_) => None,
                 };
                 let count = expected.and_then(|expected| u8::try_from(expected.count).ok());
                 self.draft.unit.expected_signals = count.map(|count| (node, count));

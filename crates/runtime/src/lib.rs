@@ -46,6 +46,8 @@ pub struct Settings {
     pub execution_version: String,
     /// Reclaims in a row without a finished node after which a job fails.
     pub max_attempts: u32,
+    /// How many steps of a job run at once where its plan does not say: one at a time where it is 0 or 1.
+    pub max_parallel_steps: u32,
     /// The time a step may take when neither node, tool nor agent says so.
     pub step_timeout: Span,
 }
@@ -55,6 +57,7 @@ impl Default for Settings {
         Self {
             execution_version: env!("CARGO_PKG_VERSION").to_owned(),
             max_attempts: limits::RECLAIMS_WITHOUT_PROGRESS_MAX,
+            max_parallel_steps: 0,
             step_timeout: limits::STEP_TIMEOUT_DEFAULT,
         }
     }

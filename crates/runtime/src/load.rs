@@ -359,6 +359,7 @@ pub(crate) mod tests {
             nodes: vec![node],
             retry: RetryPolicy::default(),
             schema_version: PLAN_SCHEMA_VERSION,
+            max_parallel_steps: None,
             step_timeout: None,
             tools: BTreeMap::new(),
         };

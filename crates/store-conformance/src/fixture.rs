@@ -121,6 +121,7 @@ pub fn plan(name: &str) -> Arc<Plan> {
         nodes: vec![node("a", Vec::new()), node("b", vec![NodeId::from("a")])],
         retry: RetryPolicy::default(),
         schema_version: PLAN_SCHEMA_VERSION,
+        max_parallel_steps: None,
         step_timeout: None,
         tools: BTreeMap::new(),
     })

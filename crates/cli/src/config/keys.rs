@@ -69,7 +69,7 @@ pub(super) const KEYS: &[Key] = &[
     key("worker.drain_timeout", millis(0, HOUR), "20s"),
     key("worker.max_attempts", Kind::Count { min: 1, max: 100 }, "3"),
     key("executor.step_timeout", Kind::Span { min: Span::from_millis(1), max: limits::SPAN_MAX }, "5m"),
-    key("executor.max_parallel_steps", Kind::Count { min: 0, max: 0 }, "0"),
+    key("executor.max_parallel_steps", Kind::Count { min: 0, max: limits::PARALLEL_STEPS_MAX as u64 }, "0"),
     not_yet("executor.poll_interval_ms", TASKS),
     not_yet("executor.instance_id", TASKS),
     not_yet("executor.claim.batch_size", TASKS),

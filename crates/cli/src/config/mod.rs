@@ -196,7 +196,7 @@ impl Worker {
 pub struct Executor {
     /// Time a step may take when nothing narrower says otherwise.
     pub step_timeout: Span,
-    /// Steps of one job at a time; 0 is one after the other.
+    /// Steps of one job that run at once, where its agent does not say; 0 or 1 is one after the other.
     pub max_parallel_steps: u32,
 }
 

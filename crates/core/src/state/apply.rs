@@ -205,6 +205,9 @@ impl JobState {
 
     fn requeued(&mut self, e: &event::JobRequeued) -> Result<(), Illegal> {
         self.refuse_when_ending()?;
+        if self.status.is_blocked() && e.reason != RequeueReason::Retry {
+            return Err(Illegal::Contradiction("a blocked job is held by nobody who could give it back".to_owned()));
+        }
         self.move_job(JobTrigger::Requeue)?;
         match e.reason {
             RequeueReason::LeaseExpired | RequeueReason::HolderDied => self.reclaims += 1,
@@ -219,6 +222,12 @@ impl JobState {
         self.refuse_when_ending()?;
         self.move_job(if e.park { JobTrigger::Park } else { JobTrigger::Wait })?;
         self.owner = None;
+        if let Some(open) = self.blocks.of(&e.node) {
+            // It goes on, while its job was at work for others.
+            let same = (open.doubt, open.wait_type, &open.correlation_key) == (e.doubt, e.wait_type, &e.correlation_key);
+            let other = || Illegal::Contradiction(format!("node `{}` waits for something else", e.node));
+            return same.then_some(()).ok_or_else(other);
+        }
         if e.doubt {
             if self.step_status(&e.node) != StepStatus::InDoubt {
                 return Err(Illegal::Contradiction(format!("node `{}` is not in doubt", e.node)));
@@ -253,6 +262,17 @@ impl JobState {
             .blocks
             .take(node)
             .ok_or_else(|| Illegal::Contradiction(format!("the job is not blocked on node `{node}`")))?;
+        match self.status {
+            // The step can go on, whatever another one's next try waits for.
+            JobStatus::Pending => (self.not_before, self.not_before_delay) = (None, None),
+            JobStatus::Paused => self.able_when_resumed(),
+            JobStatus::Running
+            | JobStatus::Waiting
+            | JobStatus::Parked
+            | JobStatus::Completed
+            | JobStatus::Failed
+            | JobStatus::Cancelled => {}
+        }
         self.close_key(blocked.correlation_key.as_deref(), phase);
         self.timers.remove(&TimerId::Wait(node.clone()));
         self.timers.remove(&TimerId::Doubt(node.clone()));
@@ -543,8 +563,14 @@ impl JobState {
             step.retry_at = None;
             step.retry_delay = None;
         }
-        if self.status.is_blocked() || self.blocks.of(&e.node).is_some() {
-            self.unblock(&e.node, WaitPhase::Over)?;
+        if self.blocks.of(&e.node).is_some() {
+            return self.unblock(&e.node, WaitPhase::Over).map(drop);
+        }
+        // Others may be what the job waits for; this step can go on.
+        if self.status.is_blocked() {
+            self.move_job(JobTrigger::Unblock)?;
+        } else if self.status == JobStatus::Paused {
+            self.able_when_resumed();
         }
         Ok(())
     }

@@ -75,7 +75,8 @@ impl Blocks {
     }
 
     pub(super) fn stamp(&mut self, path: &StepPath, at: Timestamp) {
-        if let Some(blocked) = self.0.get_mut(path) {
+        // A block that is named again goes on.
+        if let Some(blocked) = self.0.get_mut(path).filter(|blocked| blocked.since == Timestamp::default()) {
             blocked.since = at;
         }
     }

@@ -28,16 +28,26 @@ impl JobState {
             return Err(Illegal::Contradiction("a job that is held pauses when that was asked for".to_owned()));
         }
         let parked = self.status == JobStatus::Parked;
+        // Something of it can go on beside what it is blocked on. A job that is blocked on nothing needs no such word.
+        let able = !self.status.is_blocked() && !self.blocks.is_empty();
         self.move_job(JobTrigger::Pause)?;
         self.owner = None;
         self.end_requested = None;
-        self.paused = Some(Paused { parked, reason: e.reason, since: None });
+        self.paused = Some(Paused { able, parked, reason: e.reason, since: None });
         Ok(())
     }
 
+    /// Of several steps that a paused job is blocked on one can go on.
+    pub(super) fn able_when_resumed(&mut self) {
+        let others = !self.blocks.is_empty();
+        if let Some(paused) = &mut self.paused {
+            paused.able |= others;
+        }
+    }
+
     pub(super) fn resumed(&mut self) -> Result<(), Illegal> {
-        let parked = self.paused.take().is_some_and(|paused| paused.parked);
-        self.move_job(match (self.blocks.is_empty(), parked) {
+        let (able, parked) = self.paused.take().map_or((false, false), |paused| (paused.able, paused.parked));
+        self.move_job(match (self.blocks.is_empty() || able, parked) {
             (true, _) => JobTrigger::Resume,
             (false, false) => JobTrigger::ResumeWaiting,
             (false, true) => JobTrigger::ResumeParked,

@@ -21,6 +21,10 @@ pub(super) const fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
+pub(super) const fn is_false(told: &bool) -> bool {
+    !*told
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -79,6 +83,7 @@ mod tests {
             ],
             retry: RetryPolicy::default(),
             schema_version: PLAN_SCHEMA_VERSION,
+            max_parallel_steps: None,
             step_timeout: None,
             tools: BTreeMap::from([
                 ("look".into(), tool(EffectClass::Pure)),

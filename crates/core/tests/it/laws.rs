@@ -70,6 +70,7 @@ fn plan(nodes: &[(u8, Vec<u8>)]) -> Arc<Plan> {
         nodes: nodes.iter().map(node).collect(),
         retry: RetryPolicy::default(),
         schema_version: PLAN_SCHEMA_VERSION,
+        max_parallel_steps: None,
         step_timeout: None,
         tools: BTreeMap::new(),
     })

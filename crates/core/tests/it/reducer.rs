@@ -65,7 +65,8 @@ proptest! {
         prop_assert_eq!(state.owner.is_some(), state.status == aetheris_core::job::JobStatus::Running);
         let paused = state.status == aetheris_core::job::JobStatus::Paused;
         prop_assert_eq!(state.paused.is_some(), paused);
-        prop_assert!(state.blocks.is_empty() != state.status.is_blocked() || paused);
+        prop_assert!(!state.blocks.is_empty() || !state.status.is_blocked());
+        prop_assert!(state.blocks.is_empty() || !state.status.is_terminal());
     }
 
     #[test]

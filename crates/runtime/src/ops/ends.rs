@@ -2,7 +2,7 @@
 //! ledger, which the exhaustive search asks as well.
 
 use aetheris_core::event::{
-    EndCause, Event, Failure, InvocationOutcome, JobCancelled, JobFailed, JobPaused, PauseReason, StepInDoubt,
+    EndCause, Event, InvocationOutcome, JobCancelled, JobFailed, JobPaused, PauseReason, StepInDoubt,
 };
 use aetheris_core::ledger::{LedgerRow, LedgerStatus, LedgerTrigger, Settle};
 use aetheris_core::path::StepPath;
@@ -15,6 +15,9 @@ use crate::draft::Fact;
 
 /// Why the outcome of a call stays unknown when its job is ended.
 pub(crate) const ENDED_OVER_CALL: &str = "the job was ended while the outcome of the call was unknown";
+
+/// Why the outcome of a call stays unknown beside which a step has failed.
+pub(crate) const FAILED_BESIDE_CALL: &str = "the job failed while the outcome of the call was unknown";
 
 /// Why a call is in doubt whose run is gone.
 pub(crate) const CRASHED: &str = "the run that called the tool ended before it could record the outcome";
@@ -32,8 +35,8 @@ pub fn asked_end(requested: Option<EndCause>, state: &JobState, ledger: &Ledger)
 
 /// The job fails, whatever its calls came to.
 #[must_use]
-pub fn failed(state: &JobState, ledger: &Ledger, error: Failure, reason: &str) -> Amendment {
-    left_open(state, ledger, reason).and(Fact::of(JobFailed { error, node: None })).releasing()
+pub fn failed(state: &JobState, ledger: &Ledger, failed: JobFailed, reason: &str) -> Amendment {
+    left_open(state, ledger, reason).and(Fact::of(failed)).releasing()
 }
 
 /// The job is held still. No run looks after its calls from then on: one that must not be repeated and of which nothing is

@@ -20,7 +20,7 @@ pub use aetheris_core::event::Then;
 pub use amendment::Amendment;
 pub use cancel::{Cancelled, cancelling};
 pub use deposit::{Deposit, DepositOutcome, Deposited, contradicts, is_open};
-pub(crate) use ends::{CRASHED, ENDED_OVER_CALL, Known, known_outcome, unanswered};
+pub(crate) use ends::{CRASHED, ENDED_OVER_CALL, FAILED_BESIDE_CALL, Known, known_outcome, unanswered};
 pub use ends::{asked_end, failed, held};
 pub use pause::{Held, PauseAnswer, ResumeAnswer, pausing, resuming};
 pub use reclaim::{Proof, Reclaimed, taken_back};

@@ -1,6 +1,6 @@
 //! Taking back a job whose holder is gone: by the end of its lease, or by proof of its death.
 
-use aetheris_core::event::{Failure, JobRequeued, PauseReason, RequeueReason};
+use aetheris_core::event::{Failure, JobFailed, JobRequeued, PauseReason, RequeueReason};
 use aetheris_core::id::{InstanceId, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
@@ -111,7 +111,7 @@ pub fn taken_back(state: &JobState, ledger: &Ledger, proof: Proof, max_attempts:
         let message = format!(
             "the job was taken back from a lost worker {max_attempts} times in a row without a node finishing; it is not tried again"
         );
-        return failed(state, ledger, Failure::new("attempts_exhausted", message), ENDED_OVER_CALL);
+        return failed(state, ledger, JobFailed { error: Failure::new("attempts_exhausted", message), node: None }, ENDED_OVER_CALL);
     }
     let reason = match proof {
         Proof::Expired => RequeueReason::LeaseExpired,

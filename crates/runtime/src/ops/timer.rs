@@ -1,6 +1,6 @@
 //! Timers: fired exactly once, by whichever process gets there first.
 
-use aetheris_core::event::{EndCause, Failure, JobCancelRequested, TimerFired, TimerId, WaitCompleted, WaitEnd};
+use aetheris_core::event::{EndCause, Failure, JobCancelRequested, JobFailed, TimerFired, TimerId, WaitCompleted, WaitEnd};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::projection::TimerChange;
@@ -82,7 +82,7 @@ fn deadline_passed(state: &JobState, ledger: &Ledger) -> Amendment {
         }
         JobStatus::Pending | JobStatus::Waiting | JobStatus::Parked | JobStatus::Paused => {
             let reason = "the job's deadline passed while the outcome of the call was unknown";
-            failed(state, ledger, deadline_exceeded(), reason)
+            failed(state, ledger, JobFailed { error: deadline_exceeded(), node: None }, reason)
         }
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => Amendment::default(),
     }

@@ -8,6 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::Purpose;
+use tokio_util::sync::CancellationToken;
 
 use super::prepared::{Arrival, Asked, Body, Clocks, Permit, Reached, Role, Said};
 use super::{Lease, Stop};
@@ -32,7 +33,7 @@ pub(super) enum LeaseNeed {
     BeforeAndAfter,
 }
 
-/// What of the job has to be written.
+/// What of the job has to be written. Of two needs the later one meets both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Written {
     /// Nothing.
@@ -43,6 +44,20 @@ pub(super) enum Written {
     Results,
     /// All that is drafted.
     All(Purpose),
+}
+
+impl Written {
+    /// The need that meets both.
+    pub(super) fn and(self, other: Self) -> Self {
+        let rank = |need: Self| match need {
+            Self::Nothing => 0,
+            Self::Sent => 1,
+            Self::Results => 2,
+            Self::All(Purpose::Permit) => 4,
+            Self::All(_) => 3,
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
 }
 
 impl Body {
@@ -81,42 +96,75 @@ pub(super) struct Begun {
     pub(super) sent_at: Duration,
 }
 
-/// Performs a body. `None` when the run was interrupted and the body may be dropped: it counts for nothing.
+/// What ends a body before its time, where it may be dropped.
+#[derive(Debug)]
+pub(super) struct Interrupts<'r> {
+    /// A step beside it has failed, or the job is to stop.
+    pub(super) halt: CancellationToken,
+    pub(super) lease: &'r Lease,
+}
+
+impl Interrupts<'_> {
+    async fn any(&self) {
+        tokio::select! {
+            biased;
+            () = self.lease.interrupted() => {}
+            () = self.halt.cancelled() => {}
+        }
+    }
+
+    /// Lets a while pass.
+    pub(super) async fn pass(&self, span: Duration) {
+        tokio::select! {
+            biased;
+            () = self.any() => {}
+            () = tokio::time::sleep(span) => {}
+        }
+    }
+}
+
+/// Performs a body. `None` when it was interrupted and may be dropped: it counts for nothing.
 ///
 /// # Errors
 /// A kept signal cannot be judged.
-pub(super) async fn perform(rt: &Runtime, lease: &Lease, body: Body, begun: Begun) -> Result<Option<Said>, Stop> {
+pub(super) async fn perform(
+    rt: &Runtime,
+    until: Interrupts<'_>,
+    body: Body,
+    begun: Begun,
+) -> Result<Option<Said>, Stop> {
+    let until = &until;
     let clock = rt.system.clock.as_ref();
     let began = clock.boot();
     let took = || u64::try_from(clock.boot().saturating_sub(began).as_micros()).unwrap_or(u64::MAX);
     Ok(match body {
-        Body::Call(call, Role::Pure) => call_pure(rt, lease, *call).await.map(|outcome| Said::Called(outcome, took())),
+        Body::Call(call, Role::Pure) => call_pure(rt, until, *call).await.map(|outcome| Said::Called(outcome, took())),
         Body::Call(call, Role::Permit(permit)) => {
-            let outcome = call_permitted(rt, lease, *call, &permit, begun.sent_at).await;
+            let outcome = call_permitted(rt, until, *call, &permit, begun.sent_at).await;
             outcome.map(|outcome| Said::Permitted(outcome, permit))
         }
         Body::Call(call, Role::Reconcile(question)) => {
             let asked = Reading { at: begun.at, boot: clock.boot_moment() };
-            ask_about(rt, lease, *call).await.map(|outcome| {
+            ask_about(rt, until, *call).await.map(|outcome| {
                 let own = rt.in_flight.has(question.permit_id);
                 let flying = own && !aetheris_fault::planted!("own-call-not-asked");
                 let clocks = Clocks { answered: clock.boot_moment(), asked, flying };
                 Said::Reconciled(outcome, question, clocks)
             })
         }
-        Body::Ask(request, asked) => ask(rt, lease, *request, asked, took).await,
+        Body::Ask(request, asked) => ask(rt, until, *request, asked, took).await,
         Body::Judge(reached, schema) => {
             let arrival = judge(rt, &reached, &schema).await?;
             Some(Said::Judged(reached, arrival))
         }
-        Body::Rest(span) => rest(lease, span).await,
+        Body::Rest(span) => rest(until, span).await,
     })
 }
 
-async fn call_pure(rt: &Runtime, lease: &Lease, call: ToolCall) -> Option<ToolOutcome> {
+async fn call_pure(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Option<ToolOutcome> {
     aetheris_fault::crash_point!("run.pure.before_call");
     let limit = awaited(call.timeout);
-    let outcome = call_cancellable(rt, lease, call, limit).await;
+    let outcome = call_cancellable(rt, until, call, limit).await;
     if outcome.is_some() {
         aetheris_fault::crash_point!("run.pure.after_call");
     }
@@ -127,7 +175,7 @@ async fn call_pure(rt: &Runtime, lease: &Lease, call: ToolCall) -> Option<ToolOu
 /// and given up only at a second request to stop.
 async fn call_permitted(
     rt: &Runtime,
-    lease: &Lease,
+    until: &Interrupts<'_>,
     call: ToolCall,
     permit: &Permit,
     sent_at: Duration,
@@ -137,11 +185,11 @@ async fn call_permitted(
     let spent = rt.system.clock.boot().saturating_sub(sent_at);
     let limit = call.timeout + grace_after(spent);
     let outcome = match permit.class {
-        EffectClass::Pure | EffectClass::Idempotent => call_cancellable(rt, lease, call, limit).await,
+        EffectClass::Pure | EffectClass::Idempotent => call_cancellable(rt, until, call, limit).await,
         EffectClass::AtMostOnce => tokio::select! {
             biased;
             outcome = send(rt, call) => Some(outcome),
-            () = lease.abandon.cancelled() => None,
+            () = until.lease.abandon.cancelled() => None,
             () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
         },
     };
@@ -159,23 +207,23 @@ async fn send(rt: &Runtime, call: ToolCall) -> ToolOutcome {
     }
 }
 
-async fn ask_about(rt: &Runtime, lease: &Lease, call: ToolCall) -> Option<ToolOutcome> {
+async fn ask_about(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Option<ToolOutcome> {
     aetheris_fault::crash_point!("run.reconcile.before_call");
     let limit = awaited(call.timeout);
-    let outcome = call_cancellable(rt, lease, call, limit).await;
+    let outcome = call_cancellable(rt, until, call, limit).await;
     if outcome.is_some() {
         aetheris_fault::crash_point!("run.reconcile.after_call");
     }
     outcome
 }
 
-async fn ask(rt: &Runtime, lease: &Lease, request: ModelRequest, asked: Asked, took: impl Fn() -> u64) -> Option<Said> {
+async fn ask(rt: &Runtime, until: &Interrupts<'_>, request: ModelRequest, asked: Asked, took: impl Fn() -> u64) -> Option<Said> {
     aetheris_fault::crash_point!("run.model.before_call");
     let limit = awaited(request.timeout);
     let answer = tokio::select! {
         biased;
         answer = rt.models.complete(request) => answer,
-        () = lease.interrupted() => return None,
+        () = until.any() => return None,
         () = pass(rt.system.clock.as_ref(), limit) => Err(overdue_answer(limit)),
     };
     aetheris_fault::crash_point!("run.model.after_call");
@@ -196,20 +244,20 @@ async fn judge(rt: &Runtime, reached: &Reached, schema: &aetheris_core::json::Js
     Ok(arrival)
 }
 
-async fn rest(lease: &Lease, span: Span) -> Option<Said> {
+async fn rest(until: &Interrupts<'_>, span: Span) -> Option<Said> {
     tokio::select! {
         biased;
-        () = lease.interrupted() => None,
+        () = until.any() => None,
         () = tokio::time::sleep(span.to_std()) => Some(Said::Rested),
     }
 }
 
 /// Calls a tool whose call may be dropped, and awaits it for at most so long; `None` when the run was interrupted.
-async fn call_cancellable(rt: &Runtime, lease: &Lease, call: ToolCall, limit: Duration) -> Option<ToolOutcome> {
+async fn call_cancellable(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall, limit: Duration) -> Option<ToolOutcome> {
     tokio::select! {
         biased;
         outcome = rt.tools.call(call) => Some(outcome),
-        () = lease.interrupted() => None,
+        () = until.any() => None,
         () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
     }
 }

@@ -96,12 +96,12 @@ fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span
         reason: Some(reason),
         wait_type,
     };
-    let mut blocked = Prepared::of([Fact::of(waiting)]);
+    let mut facts = vec![Fact::of(waiting)];
     if let Some(span) = span {
         let timer = TimerId::Doubt(node.clone());
-        blocked = blocked.and(Fact::of(TimerSet { after_us: span.micros(), timer }));
+        facts.push(Fact::of(TimerSet { after_us: span.micros(), timer }));
     }
-    blocked.next(Next::Release(Release::Block { expected: None }))
+    Prepared::default().next(Next::Release(Release::Block { facts, expected: None }))
 }
 
 /// Asks a pure tool. "Happened" is believed at once, and "did not happen" of one that refuses the permit from then

@@ -1,49 +1,55 @@
-//! The driver: what is next in the job, again and again. What it does with a step is decided elsewhere.
+//! The driver: what may go on in the job, again and again. What it does with a step is decided elsewhere.
+//!
+//! ```text
+//! due ─► prepare up to the bound ─► one write ─► bodies begin ─► the next one ends ─► conclude ─┐
+//!  ▲                                                                                            │
+//!  └────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! One step at a time is a bound of one.
 
 use std::sync::Arc;
 
+use aetheris_core::event::JobWaiting;
+use aetheris_core::id::IdempotencyKey;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::Node;
-use aetheris_core::schedule::{self, Next as Due};
+use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitType};
+use aetheris_core::schedule::{self, Due};
+use aetheris_core::state::Blocked;
+use aetheris_core::step::StepStatus;
+use aetheris_core::time::Span;
 use aetheris_store::Purpose;
+use tokio::time::Instant;
 
+use super::bodies::{Bodies, Ended, Standpoint, UnderWay};
 use super::prepared::{Next, Prepared, Release};
+use super::start::Ready;
 use super::view::View;
 use super::{Run, RunEnd, Stop, facts, step};
-use crate::draft::Rebased;
+use crate::draft::{Fact, Rebased};
 use crate::error::OpError;
 
+/// A step that cannot go on for now, although the job is not blocked on it: others go on.
+#[derive(Debug)]
+pub(super) struct Held {
+    release: Release,
+    /// When a delay is over.
+    until: Option<Instant>,
+}
+
 impl<'r> Run<'r> {
-    pub(super) async fn drive(&mut self) -> Result<RunEnd, Stop> {
+    pub(super) async fn drive(&mut self, bodies: &mut Bodies<'r>) -> Result<RunEnd, Stop> {
         let plan = Arc::clone(&self.plan);
         let mut turn = 0_usize;
         loop {
             turn = turn.wrapping_add(1);
             let written = self.writes;
-            if let Some(end) = self.check_interrupts().await? {
+            if let Some(end) = self.turn(&plan, bodies).await? {
                 return Ok(end);
             }
-            let mut cursor = self.cursor;
-            let due = schedule::next(self.draft.state(), &plan, &mut cursor);
-            self.cursor = cursor;
-            let ended = match due {
-                Due::Done => self.complete().await?,
-                Due::Failed(node) => self.fail(node).await?,
-                Due::Skip(node, reason) => {
-                    let skipped = facts::skip(&self.view(node), reason);
-                    self.take(skipped.facts)?;
-                    None
-                }
-                Due::Node(node) => self.step(node).await?,
-            };
-            if let Some(end) = ended {
-                return Ok(end);
-            }
-            let far = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX
-                || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX);
-            if far && !aetheris_fault::planted!("overlap-without-bound") {
-                self.flush(Purpose::Record).await?;
+            if self.is_far() {
+                bodies.beside(self.flush(Purpose::Record)).await?;
             }
             // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
             // without waiting.
@@ -53,13 +59,114 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// One step's turn. `None` when the job is to be looked at again.
-    async fn step(&mut self, node: &Node) -> Result<Option<RunEnd>, Stop> {
-        let mut prepared = step::prepare(&self.view(node)).map_err(Stop::Fault)?;
-        self.accepted_from = None;
+    async fn turn(&mut self, plan: &CompiledPlan, bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
+        if self.is_to_stop() {
+            bodies.halt();
+            if !bodies.is_empty() {
+                self.listen(bodies).await?;
+                return Ok(None);
+            }
+            let ended = if self.only_waits(plan) { None } else { self.check_interrupts().await? };
+            if ended.is_some() {
+                return Ok(ended);
+            }
+        }
+        match self.due(plan) {
+            Due::Done => self.complete().await,
+            Due::Failed(node) => {
+                bodies.halt();
+                if bodies.is_empty() {
+                    return self.fail(node).await;
+                }
+                aetheris_fault::sometimes!(SiblingsHalted);
+                self.listen(bodies).await?;
+                Ok(None)
+            }
+            Due::Skip(node, reason) => {
+                let skipped = facts::skip(&self.view(node), reason);
+                self.take(skipped.facts)?;
+                Ok(None)
+            }
+            Due::Open(nodes) => self.work(&nodes, bodies).await,
+        }
+    }
+
+    fn bound(&self) -> usize {
+        self.plan.parallel_steps(self.rt.settings.max_parallel_steps)
+    }
+
+    fn due<'p>(&mut self, plan: &'p CompiledPlan) -> Due<'p> {
+        let (bound, held) = (self.bound(), &self.held);
+        schedule::due(self.draft.state(), plan, bound, &mut self.cursor, |path| held.contains_key(path))
+    }
+
+    /// Something from outside the run wants it to stop.
+    pub(super) fn is_to_stop(&self) -> bool {
+        self.state().end_requested.is_some() || self.lease.is_interrupted()
+    }
+
+    /// Its worker stops, and nothing of the job could go on anyway: it is given away for what it waits for.
+    fn only_waits(&mut self, plan: &CompiledPlan) -> bool {
+        let drained = self.lease.drain.is_cancelled()
+            && !self.lease.lost.is_cancelled()
+            && !self.lease.ending.is_cancelled()
+            && self.state().end_requested.is_none();
+        drained && !self.held.is_empty() && matches!(self.due(plan), Due::Open(nodes) if nodes.is_empty())
+    }
+
+    /// So much is drafted that it is written before more is.
+    fn is_far(&self) -> bool {
+        let far = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX
+            || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX);
+        far && !aetheris_fault::planted!("overlap-without-bound")
+    }
+
+    /// Begins what may begin, and takes in what ends next.
+    async fn work(&mut self, nodes: &[&Node], bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
+        let room = self.bound().saturating_sub(bodies.len());
+        let (mut ready, mut decided) = (Vec::new(), false);
+        for node in nodes {
+            if ready.len() >= room || self.is_far() {
+                break;
+            }
+            if bodies.has(&StepPath::from(&node.id)) {
+                continue;
+            }
+            let view = self.view(node);
+            let prepared = step::prepare(&view).map_err(Stop::Fault)?;
+            let key = view.key();
+            self.accepted_from.remove(&key);
+            decided = true;
+            ready.extend(self.advance(node, prepared, bodies).await?);
+            if self.state().step_status(&StepPath::from(&node.id)) == StepStatus::Failed {
+                break;
+            }
+        }
+        if !ready.is_empty() {
+            self.begin(ready, bodies).await?;
+        } else if decided {
+            return Ok(None);
+        } else if nodes.is_empty() && bodies.is_empty() {
+            return self.release().await;
+        }
+        if !bodies.is_empty() {
+            self.listen(bodies).await?;
+        }
+        Ok(None)
+    }
+
+    /// Drafts what a decision came to, and all that is decided on it at once. The body that is next, if one is.
+    pub(super) async fn advance<'p>(
+        &mut self,
+        node: &'p Node,
+        prepared: Prepared,
+        bodies: &mut Bodies<'r>,
+    ) -> Result<Option<Ready<'p>>, Stop> {
+        let mut prepared = prepared;
         loop {
             let Prepared { facts, next, see } = prepared;
-            self.may_draft(&next).await?;
+            bodies.beside(self.may_draft(&next)).await?;
+            let drafted_at = self.rt.system.clock.boot();
             self.take(facts)?;
             if let Some(see) = see {
                 self.draft.also_settle(see);
@@ -68,25 +175,62 @@ impl<'r> Run<'r> {
                 Next::Go => return Ok(None),
                 Next::Again => step::prepare(&self.view(node)).map_err(Stop::Fault)?,
                 Next::Record => {
-                    self.flush(Purpose::Record).await?;
+                    bodies.beside(self.flush(Purpose::Record)).await?;
                     return Ok(None);
                 }
                 Next::TryFailed(failed) => step::after_failure(&self.view(node), failed),
-                Next::Release(release) => return self.release(release).await,
-                Next::Perform(body) => match self.perform(node, body).await? {
-                    Some(said) => {
-                        let other = self.plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes"));
-                        step::conclude(&self.view(other.unwrap_or(node)), said).map_err(Stop::Fault)?
-                    }
-                    None => return Ok(None),
-                },
+                Next::Release(release) => {
+                    aetheris_fault::sometimes!(HeldBesideOthers, !bodies.is_empty());
+                    self.hold(node, release);
+                    return Ok(None);
+                }
+                Next::Perform(body) => {
+                    let stands = Standpoint::of(self.state(), &StepPath::from(&node.id));
+                    return Ok(Some(Ready { body, drafted_at, node, stands }));
+                }
             };
         }
     }
 
+    /// Waits until a body ends, and concludes all that have. What is known is sent meanwhile, and starts are shown.
+    async fn listen(&mut self, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
+        let mut ended = bodies.next_now().await;
+        if ended.is_none() {
+            if bodies.beside(self.send()).await? == Rebased::Cut {
+                return Ok(());
+            }
+            ended = self.next_to_end(bodies).await?;
+        }
+        while let Some(body) = ended {
+            self.conclude(body, bodies).await?;
+            ended = if self.is_far() { None } else { bodies.next_now().await };
+        }
+        Ok(())
+    }
+
+    /// The next body to end; none when something else has happened first.
+    async fn next_to_end(&mut self, bodies: &mut Bodies<'r>) -> Result<Option<(Ended, UnderWay)>, Stop> {
+        let show = bodies.show_at().filter(|_| !self.draft.is_empty());
+        let due = self.held.values().filter_map(|held| held.until).min();
+        tokio::select! {
+            biased;
+            ended = bodies.next() => return Ok(ended),
+            answer = self.arrival() => {
+                bodies.beside(self.take_arrival(answer)).await?;
+            }
+            () = at(show) => {
+                aetheris_fault::sometimes!(StartShown);
+                bodies.shown();
+                bodies.beside(self.flush(Purpose::Record)).await?;
+            }
+            () = at(due) => self.held.retain(|_, held| held.until.is_none_or(|until| until > Instant::now())),
+        }
+        Ok(None)
+    }
+
     pub(super) fn view<'v>(&'v self, node: &'v Node) -> View<'v> {
         View {
-            accepted_from: self.accepted_from,
+            accepted_from: self.accepted_from.get(&IdempotencyKey::derive(self.state().id, &StepPath::from(&node.id), 0)).copied(),
             fence: self.lease.fence,
             ids: self.ids(),
             rows: &self.rows,
@@ -101,14 +245,48 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// Gives the job away with all that is drafted. `None` when the newer state does not allow it.
-    async fn release(&mut self, release: Release) -> Result<Option<RunEnd>, Stop> {
-        let (purpose, end) = match release {
-            Release::Block { expected } => {
-                self.draft.expect_signals(expected);
+    /// A step waits. Others go on; the job is given away once none can.
+    fn hold(&mut self, node: &Node, release: Release) {
+        let until = match &release {
+            Release::Requeue(delay) => Some(Instant::now() + delay.to_std()),
+            Release::Block { .. } => None,
+        };
+        self.held.insert(StepPath::from(&node.id), Held { release, until });
+    }
+
+    /// Nothing can go on: the job is given away with all that is drafted. `None` when the newer state does not allow it, or
+    /// a delay is all but over.
+    async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
+        let (mut delay, mut blocked) = (None, false);
+        for (path, Held { release, .. }) in std::mem::take(&mut self.held) {
+            match release {
+                Release::Requeue(_) => {
+                    let left = self.delay_left(&path);
+                    if left <= limits::BACKOFF_HELD_MAX {
+                        return Ok(None);
+                    }
+                    delay = Some(delay.map_or(left, |other: Span| other.min(left)));
+                }
+                Release::Block { facts, expected } => {
+                    // What does not fit is blocked on when the job is looked at again.
+                    if self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX <= limits::UNIT_EVENTS_MAX || !blocked {
+                        self.draft.expect_signals(expected);
+                        self.take(facts)?;
+                        blocked = true;
+                    }
+                }
+            }
+        }
+        let (purpose, end) = match delay {
+            Some(delay) => {
+                self.take(Release::Requeue(delay).facts())?;
+                (Purpose::Requeue, RunEnd::Requeued)
+            }
+            None => {
+                let again = self.blocked_still(blocked).map(Fact::of);
+                self.take(again.into_iter().collect())?;
                 (Purpose::Block, RunEnd::Blocked)
             }
-            Release::Requeue => (Purpose::Requeue, RunEnd::Requeued),
         };
         if end != RunEnd::Blocked || !aetheris_fault::planted!("lease-kept-while-waiting") {
             self.draft.release();
@@ -116,12 +294,42 @@ impl<'r> Run<'r> {
         if self.flush(purpose).await? == Rebased::Cut {
             return Ok(None);
         }
+        aetheris_fault::sometimes!(BlockedOnSeveral, self.state().blocks.iter().nth(1).is_some());
         if end == RunEnd::Blocked {
             self.note_block();
         } else {
             aetheris_fault::sometimes!(RetryReleased);
         }
         Ok(Some(end))
+    }
+
+    /// What is left of the delay before a step's next try: all of it where that is not written yet.
+    fn delay_left(&self, path: &StepPath) -> Span {
+        let step = self.state().steps.get(path);
+        let left = step.and_then(|step| step.retry_at).map(|at| at.since(self.state().last_at));
+        left.or_else(|| step.and_then(|step| step.retry_delay)).unwrap_or(Span::ZERO)
+    }
+
+    /// A wait that goes on, named once more where the job would else not wait for it, or park although it is a short one:
+    /// it has begun in an earlier run, or beside others that have begun now.
+    fn blocked_still(&self, others: bool) -> Option<JobWaiting> {
+        let parks = |blocked: &Blocked| match self.plan.node(blocked.node.node()).map(|node| &node.kind) {
+            Some(NodeKind::Wait(wait)) if !blocked.doubt => wait.park,
+            Some(_) | None => blocked.wait_type == WaitType::Human,
+        };
+        let old = |blocked: &&Blocked| blocked.since != aetheris_core::time::Timestamp::default();
+        let open: Vec<&Blocked> = self.state().blocks.iter().filter(old).collect();
+        let short = open.iter().find(|blocked| !parks(blocked));
+        let blocked = if others { short } else { short.or(open.first()) }?;
+        aetheris_fault::sometimes!(BlockedStill);
+        Some(JobWaiting {
+            correlation_key: blocked.correlation_key.clone(),
+            doubt: blocked.doubt,
+            node: blocked.node.clone(),
+            park: parks(blocked),
+            reason: blocked.reason.clone(),
+            wait_type: blocked.wait_type,
+        })
     }
 
     /// One line per job that begins to wait: where and for what, without the words of the wait.
@@ -166,6 +374,14 @@ impl<'r> Run<'r> {
     pub(super) fn too_busy(&self) -> Stop {
         let job = self.state().id;
         Stop::Op(OpError::StateConflict(format!("job {job} keeps changing while its run writes it")))
+    }
+}
+
+/// Resolves at a moment; never where there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

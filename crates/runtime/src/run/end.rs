@@ -16,7 +16,7 @@ use crate::aside::rendered;
 use crate::draft::{Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
-use crate::ops::{asked_end, failed, held};
+use crate::ops::{FAILED_BESIDE_CALL, asked_end, failed, held};
 
 impl Run<'_> {
     /// Every node has ended well: the answer ends the job. `None` when it is to go on after all.
@@ -48,11 +48,14 @@ impl Run<'_> {
         }
     }
 
-    /// A node has failed, and the job with it. `None` when it is to go on after all.
+    /// A node has failed, and the job with it. Calls beside it whose outcome is unknown stay in the in-doubt list. `None`
+    /// when the job is to go on after all.
     pub(super) async fn fail(&mut self, node: &NodeId) -> Result<Option<RunEnd>, Stop> {
         let told = self.state().step_of(node).and_then(|step| step.error.clone());
         let error = told.unwrap_or_else(|| Failure::new("step_failed", "the step failed"));
-        self.draft.push(self.ids(), JobFailed { error, node: Some(node.into()) })?;
+        let ids = self.ids();
+        let event = JobFailed { error, node: Some(node.into()) };
+        failed(self.state(), &self.rows.ledger, event, FAILED_BESIDE_CALL).add_to(&mut self.draft, ids)?;
         self.finish().await
     }
 
@@ -151,7 +154,8 @@ async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failur
     // A job that cannot go on fails, also where it was to be paused.
     let asked = asked_end(draft.state().end_requested, draft.state(), &loaded.ledger);
     let reason = "the job could not go on while the outcome of the call was unknown";
-    let end = asked.unwrap_or_else(|| failed(draft.state(), &loaded.ledger, failure, reason));
+    let event = JobFailed { error: failure, node: None };
+    let end = asked.unwrap_or_else(|| failed(draft.state(), &loaded.ledger, event, reason));
     end.add_to(&mut draft, rt.system.ids.as_ref())?;
     let fallback = rt.event_id();
     match crate::draft::write(rt.store.as_ref(), || draft.unit(Purpose::Finish, fallback)).await {

@@ -6,6 +6,8 @@ use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
+use aetheris_core::schedule::Cursor;
+use aetheris_core::step::StepStatus;
 use aetheris_store::LedgerWrite;
 
 use super::write::{STORE_RETRY, is_permanent};
@@ -29,6 +31,7 @@ impl Run<'_> {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
             let ended = ended_step(&fact.event).cloned();
+            self.failed |= matches!(&fact.event, Event::NodeFinished(finished) if !finished.result.is_success());
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
             }
@@ -77,8 +80,11 @@ impl Run<'_> {
         }
         self.names = names::of(self.draft.state(), &self.rows.effects);
         self.memory = memory::of_run(self.draft.state(), &self.rows.kept, &self.names);
+        // They were decided on a state that is not the job's any more.
+        self.held.clear();
+        self.failed = self.state().steps.values().any(|step| step.status == StepStatus::Failed);
         if !aetheris_fault::planted!("cursor-kept-over-cut") {
-            self.cursor = 0;
+            self.cursor = Cursor::default();
         }
     }
 
@@ -106,11 +112,19 @@ impl Run<'_> {
         let owed = std::mem::take(&mut self.owed);
         let (kept, dropped): (Vec<_>, Vec<_>) = owed.into_iter().partition(|owed| kept.contains(owed));
         self.owed = kept;
-        if dropped.is_empty() || aetheris_fault::planted!("dropped-outcome-forgotten") {
+        if aetheris_fault::planted!("dropped-outcome-forgotten") {
+            return Ok(());
+        }
+        self.deposit_at_once(dropped).await
+    }
+
+    /// Deposits outcomes that the job's state has no place for, and reads the job again.
+    pub(super) async fn deposit_at_once(&mut self, outcomes: Vec<Deposit>) -> Result<(), Stop> {
+        if outcomes.is_empty() {
             return Ok(());
         }
         aetheris_fault::sometimes!(DroppedOutcomeDeposited);
-        self.deposit(dropped).await?;
+        self.deposit(outcomes).await?;
         self.look_again().await
     }
 

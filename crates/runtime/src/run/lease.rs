@@ -65,6 +65,11 @@ impl Lease {
         !self.lost.is_cancelled() && clock.boot() < self.safe_until()
     }
 
+    /// Whether the run should stop what can be stopped.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.lost.is_cancelled() || self.ending.is_cancelled() || self.drain.is_cancelled()
+    }
+
     /// Resolves when the run should stop what can be stopped.
     pub(super) async fn interrupted(&self) {
         tokio::select! {

@@ -23,6 +23,7 @@
 //! idempotent and model calls are dropped; a call of an `at_most_once` tool that has left is awaited to
 //! its own timeout, and its outcome is committed if the fence still holds, else deposited (SPEC §4).
 
+mod bodies;
 mod body;
 mod budget;
 mod doubt;
@@ -47,19 +48,23 @@ pub(crate) use end::note_end;
 pub(crate) use kind::input;
 pub use lease::Lease;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
-use aetheris_core::id::IdSource;
+use aetheris_core::id::{IdSource, IdempotencyKey};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::CompiledPlan;
+use aetheris_core::schedule::Cursor;
 use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_expr::Context;
 use aetheris_store::{Claimed, Scope};
 
+use bodies::Bodies;
+use drive::Held;
 use overlap::Sent;
 use rows::Rows;
 
@@ -112,8 +117,8 @@ impl From<Illegal> for Stop {
 struct Run<'r> {
     /// About how many bytes the outputs have that were drafted since a unit was sent.
     ahead: usize,
-    /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
-    accepted_from: Option<Timestamp>,
+    /// From when on the store accepts that a call in doubt has not happened, where it has just refused to.
+    accepted_from: BTreeMap<IdempotencyKey, Timestamp>,
     /// Whether the answer of something outside the process is drafted and not written yet.
     answered: bool,
     /// The job's state with the facts that are not written yet.
@@ -131,8 +136,12 @@ struct Run<'r> {
     names: Context,
     /// Outcomes that are known and not written yet; deposited if the lease is lost.
     owed: Vec<Deposit>,
-    /// Where in the plan's order the first node is that has not ended.
-    cursor: usize,
+    /// Where in the plan the first node is that has not ended.
+    cursor: Cursor,
+    /// Whether a step has failed, so that the job is to fail with it and nothing starts beside it.
+    failed: bool,
+    /// Steps that cannot go on for now.
+    held: BTreeMap<StepPath, Held>,
     plan: Arc<CompiledPlan>,
     /// Questions of this run to reconcile tools.
     questions: u32,
@@ -141,8 +150,8 @@ struct Run<'r> {
     sent: Option<Sent<'r>>,
     /// How often a wait was refused for a signal that was kept for it.
     signals_met: u32,
-    /// The step whose call could not leave for want of something in this process, and how often in a row.
-    wanting: Option<(StepPath, u32)>,
+    /// Steps whose calls could not leave for want of something in this process, and how often in a row.
+    wanting: BTreeMap<StepPath, u32>,
     /// Writes of this run.
     writes: u64,
 }
@@ -181,11 +190,12 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     );
     aetheris_fault::crash_point!("run.loaded");
     let mut run = Run::new(rt, lease, plan, loaded);
-    let stop = match run.drive().await {
+    let mut bodies = Bodies::default();
+    let stop = match run.drive(&mut bodies).await {
         Ok(end) => return Ok(end),
         Err(stop) => stop,
     };
-    run.await_sent().await;
+    run.let_go(bodies).await;
     match stop {
         Stop::Lost => {
             aetheris_fault::sometimes!(RunLost);
@@ -206,7 +216,7 @@ impl<'r> Run<'r> {
         let memory = memory::of_run(&loaded.state, &loaded.kept, &names);
         Self {
             ahead: 0,
-            accepted_from: None,
+            accepted_from: BTreeMap::new(),
             answered: false,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
             draining_writes: 0,
@@ -216,13 +226,15 @@ impl<'r> Run<'r> {
             memory,
             names,
             owed: Vec::new(),
-            cursor: 0,
+            cursor: Cursor::default(),
+            failed: false,
+            held: BTreeMap::new(),
             plan,
             questions: 0,
             rt,
             sent: None,
             signals_met: 0,
-            wanting: None,
+            wanting: BTreeMap::new(),
             writes: 0,
         }
     }

@@ -67,7 +67,23 @@ impl Run<'_> {
             Some(sent) => poll_immediate(sent.writing()).await,
             None => None,
         };
-        let Some(answer) = answer else { return Ok(Rebased::Whole) };
+        match answer {
+            Some(answer) => self.take_arrival(answer).await,
+            None => Ok(Rebased::Whole),
+        }
+    }
+
+    /// Resolves when the unit on its way has arrived; never where there is none. [`Run::landed`] follows.
+    pub(super) async fn arrival(&mut self) -> Result<Committed, WriteError> {
+        match &mut self.sent {
+            Some(sent) => sent.writing().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The unit on its way has arrived with this answer. Where it could not be kept whole, what is left of it is written at
+    /// once.
+    pub(super) async fn take_arrival(&mut self, answer: Result<Committed, WriteError>) -> Result<Rebased, Stop> {
         let kept = self.landed(answer).await?;
         if kept == Rebased::Cut {
             self.flush(Purpose::Record).await?;
@@ -124,6 +140,8 @@ impl Run<'_> {
         match refusal {
             Refusal::Sequence { .. } => {
                 self.look_again().await?;
+                // What a call came to meanwhile is among what ran ahead.
+                self.deposit_dropped().await?;
                 Ok(Rebased::Cut)
             }
             refusal @ (Refusal::Guard(_)
@@ -141,6 +159,7 @@ impl Run<'_> {
     fn sent_written(&mut self, committed: &Committed) {
         self.note_write();
         self.draft.sent_written(committed);
+        self.note_kept();
     }
 
     /// The run gives up: what became of the unit on its way is known before anybody else writes for it. Where that cannot

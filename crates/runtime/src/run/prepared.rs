@@ -9,7 +9,7 @@
 //! Decisions are values. They await nothing, read no clock and write nothing: the driver drafts the facts, writes them as
 //! early as the body needs them, and has the body performed.
 
-use aetheris_core::event::{Failure, JobWaiting, ModelRecord};
+use aetheris_core::event::{Failure, JobRequeued, JobWaiting, ModelRecord, RequeueReason};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, PermitId};
 use aetheris_core::json::Json;
@@ -44,7 +44,7 @@ pub enum Next {
     Record,
     /// The try has failed with these facts: its retry policy is asked.
     TryFailed(TryFailed),
-    /// The job is given away with the facts.
+    /// The step waits, and with it the job once nothing else of it can go on.
     Release(Release),
     /// A body is performed.
     Perform(Body),
@@ -80,16 +80,32 @@ impl Prepared {
     }
 }
 
-/// How a job is given away.
+/// How a step that cannot go on lets its job be given away, once nothing else of the job can go on.
 #[derive(Debug)]
 pub enum Release {
-    /// It waits.
+    /// It waits for something outside.
     Block {
+        /// The facts that say so.
+        facts: Vec<Fact>,
         /// The kept signals that the run knows: the store is to have no other.
         expected: Option<ExpectedSignals>,
     },
-    /// It is pending again.
-    Requeue,
+    /// Its next try may begin after this delay.
+    Requeue(Span),
+}
+
+impl Release {
+    /// The facts that give the job away where it waits for this alone.
+    #[must_use]
+    pub fn facts(&self) -> Vec<Fact> {
+        match self {
+            Self::Block { facts, .. } => facts.clone(),
+            Self::Requeue(delay) => {
+                let requeued = JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
+                vec![Fact::of(requeued)]
+            }
+        }
+    }
 }
 
 /// Why a try failed, and what may follow.

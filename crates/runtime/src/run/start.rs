@@ -1,16 +1,21 @@
 //! Around a body, in one place for all of them: what is written before it, whether the lease is safe, and what is looked at
 //! before its answer is judged.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::Failure;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
 use aetheris_store::Purpose;
 
-use super::body::{self, Begun, LeaseNeed, Written};
+use super::bodies::{Bodies, Ended, Standpoint, UnderWay};
+use super::body::{self, Begun, Interrupts, LeaseNeed, Written};
+use super::keep::owed_by;
 use super::prepared::{Body, Next, Permit, Role, Said};
-use super::{Run, Stop, doubt, permit};
+use super::{Run, Stop, doubt, permit, step};
+use crate::ops::Deposit;
 use crate::draft::Rebased;
 
 /// Whether a body may begin.
@@ -22,7 +27,16 @@ enum Begin {
     TooLate(Permit, Failure),
 }
 
-impl Run<'_> {
+/// A body that is next, and its facts are drafted.
+pub(super) struct Ready<'p> {
+    pub(super) body: Body,
+    /// The boot clock before its facts were drafted.
+    pub(super) drafted_at: Duration,
+    pub(super) node: &'p Node,
+    pub(super) stands: Standpoint,
+}
+
+impl<'r> Run<'r> {
     /// Before the facts of what is next are drafted: no permission is asked for that could not be used.
     pub(super) async fn may_draft(&mut self, next: &Next) -> Result<(), Stop> {
         match next {
@@ -31,50 +45,97 @@ impl Run<'_> {
         }
     }
 
-    /// Writes what a body needs written, and has it performed. `None` when the job is to be looked at again: the body has not
-    /// begun, or it counts for nothing.
-    pub(super) async fn perform(&mut self, node: &Node, body: Body) -> Result<Option<Said>, Stop> {
-        let sent_at = self.rt.system.clock.boot();
-        if self.write_for(&body).await? == Rebased::Cut {
-            return Ok(None);
-        }
-        match self.may_begin(node, &body, sent_at).await? {
-            Begin::Now => {}
-            Begin::LookAgain => return Ok(None),
-            Begin::TooLate(permit, why) => return Ok(Some(Said::Unsent(permit, why))),
-        }
-        let (leaves, begun) = (body.leaves_process(), Begun { at: self.state().last_at, sent_at });
-        let said = match body {
-            Body::Call(_, Role::Pure) => self.perform_shown(body, begun).await?,
-            Body::Call(_, Role::Permit(_) | Role::Reconcile(_)) | Body::Ask(..) | Body::Judge(..) | Body::Rest(_) => {
-                body::perform(self.rt, self.lease, body, begun).await?
+    /// Writes once what these bodies need written, and begins them. One whose step stands elsewhere since does not begin.
+    pub(super) async fn begin(&mut self, ready: Vec<Ready<'_>>, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
+        bodies.beside(self.write_for(&ready)).await?;
+        let failed = self.failed;
+        for Ready { body, drafted_at, node, stands } in ready {
+            let path = StepPath::from(&node.id);
+            if Standpoint::of(self.state(), &path) != stands {
+                continue;
             }
-        };
-        let Some(said) = said else { return Ok(None) };
-        self.answered |= leaves;
+            let under_way = UnderWay { leaves: body.leaves_process(), stands };
+            let begin = if failed { after_a_failure(&body) } else { self.may_begin(node, &body, drafted_at).await? };
+            match begin {
+                Begin::Now => {
+                    let begun = Begun { at: self.state().last_at, sent_at: drafted_at };
+                    let until = Interrupts { halt: bodies.interrupted_by(), lease: self.lease };
+                    aetheris_fault::sometimes!(BesideEachOther, !bodies.is_empty());
+                    bodies.begin(path, under_way, body::perform(self.rt, until, body, begun));
+                }
+                Begin::LookAgain => {}
+                Begin::TooLate(permit, why) => bodies.end_at_once(path, under_way, Said::Unsent(permit, why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what a body has said, and what follows from it.
+    pub(super) async fn conclude(
+        &mut self,
+        (ended, under_way): (Ended, UnderWay),
+        bodies: &mut Bodies<'r>,
+    ) -> Result<(), Stop> {
+        let Ended { path, said } = ended;
+        let plan = Arc::clone(&self.plan);
+        let (Some(said), Some(node)) = (said?, plan.node(path.node())) else { return Ok(()) };
+        self.answered |= under_way.leaves;
         if let Some(error) = said.own_want() {
             let error = error.clone();
             if let Said::Permitted(_, permit) = &said {
                 let unused = permit::discard_unused(&self.view(node), permit, error.clone());
                 self.take(unused.facts)?;
                 // Known before the wait: whoever comes after a crash finds no permit that may have been used.
-                self.flush(Purpose::Record).await?;
+                bodies.beside(self.flush(Purpose::Record)).await?;
             }
-            self.wait_to_leave(node, &error).await;
-            return Ok(None);
+            self.wait_to_leave(node, &error, bodies);
+            return Ok(());
         }
+        self.wanting.remove(&path);
         if let Said::Reconciled(outcome, question, _) = &said
             && doubt::needs_a_look(question, outcome)
         {
             // The row as the store has it now: what this run has written of it is not in what it has loaded.
-            self.look_again().await?;
+            bodies.beside(self.look_again()).await?;
         }
-        Ok(Some(said))
+        let elsewhere = Standpoint::of(self.state(), &path) != under_way.stands;
+        if elsewhere && !aetheris_fault::planted!("result-of-a-cut-start") {
+            let owed = self.owed_after(node, said);
+            return bodies.beside(self.deposit_at_once(owed)).await;
+        }
+        let other = self.plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).cloned();
+        let prepared = step::conclude(&self.view(other.as_ref().unwrap_or(node)), said).map_err(Stop::Fault)?;
+        if let Some(next) = self.advance(node, prepared, bodies).await?
+            && !self.is_to_stop()
+        {
+            self.begin(vec![next], bodies).await?;
+        }
+        Ok(())
     }
 
-    async fn write_for(&mut self, body: &Body) -> Result<Rebased, Stop> {
+    /// What a call has come to, to be deposited in the right of its permit.
+    fn owed_after(&self, node: &Node, said: Said) -> Vec<Deposit> {
+        let facts = step::conclude(&self.view(node), said).map_or_else(|_| Vec::new(), |prepared| prepared.facts);
+        facts.iter().filter_map(|fact| owed_by(self.state().id, fact)).collect()
+    }
+
+    /// The run gives up: its bodies end as they do when it is interrupted, and what calls have come to is owed.
+    pub(super) async fn let_go(&mut self, mut bodies: Bodies<'r>) {
+        bodies.halt();
+        bodies.beside(self.await_sent()).await;
+        let plan = Arc::clone(&self.plan);
+        while let Some((Ended { path, said }, _)) = bodies.next().await {
+            if let (Ok(Some(said)), Some(node)) = (said, plan.node(path.node())) {
+                let owed = self.owed_after(node, said);
+                self.owed.extend(owed);
+            }
+        }
+    }
+
+    async fn write_for(&mut self, ready: &[Ready<'_>]) -> Result<Rebased, Stop> {
         let answered = self.answered && !aetheris_fault::planted!("answer-left-unwritten");
-        match body.needs().written {
+        let needs = ready.iter().map(|ready| ready.body.needs().written);
+        match needs.fold(Written::Nothing, Written::and) {
             Written::Nothing => Ok(Rebased::Whole),
             Written::All(Purpose::Permit) if aetheris_fault::planted!("call-before-permission") => Ok(Rebased::Whole),
             Written::All(purpose) => self.flush(purpose).await,
@@ -90,7 +151,7 @@ impl Run<'_> {
     }
 
     /// Whether a body may begin, now that what it needs is written.
-    async fn may_begin(&mut self, node: &Node, body: &Body, sent_at: Duration) -> Result<Begin, Stop> {
+    async fn may_begin(&mut self, node: &Node, body: &Body, drafted_at: Duration) -> Result<Begin, Stop> {
         match body {
             Body::Judge(..) | Body::Rest(_) | Body::Ask(..) | Body::Call(_, Role::Pure) => {}
             Body::Call(_, Role::Reconcile(_)) => {
@@ -101,7 +162,7 @@ impl Run<'_> {
             }
             Body::Call(call, Role::Permit(permit)) => {
                 aetheris_fault::crash_point!("run.tool.permitted");
-                if let Some(why) = self.too_late(sent_at) {
+                if let Some(why) = self.too_late(drafted_at) {
                     // The write that was slow is the pause between two permissions.
                     tracing::warn!(job = %self.state().id, node = %node.id, error = %why.message, "a call did not leave; asking for another permission");
                     return Ok(Begin::TooLate(*permit, why));
@@ -113,26 +174,6 @@ impl Run<'_> {
             self.require_safe_lease().await?;
         }
         Ok(Begin::Now)
-    }
-
-    /// Calls a pure tool. If it takes longer than [`limits::START_SHOWN_AFTER`] and the step's start is not written
-    /// yet, that is written while it runs, so that people see what the job is doing. `None` when the run was
-    /// interrupted, or the start could not be kept: the body then counts for nothing, and is run again.
-    async fn perform_shown(&mut self, body: Body, begun: Begun) -> Result<Option<Said>, Stop> {
-        let mut body = std::pin::pin!(body::perform(self.rt, self.lease, body, begun));
-        tokio::select! {
-            biased;
-            said = body.as_mut() => return said,
-            () = tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()) => {}
-        }
-        if self.draft.is_empty() {
-            return body.await;
-        }
-        aetheris_fault::sometimes!(StartShown);
-        // A write that ends the run ends the body with it.
-        let (written, said) = tokio::try_join!(self.flush(Purpose::Record), body)?;
-        let kept = written == Rebased::Whole || aetheris_fault::planted!("result-of-a-cut-start");
-        Ok(said.filter(|_| kept))
     }
 
     /// With too little left of the lease nothing new starts: what is known is written, and the run ends as
@@ -165,18 +206,33 @@ impl Run<'_> {
         })
     }
 
-    /// This process alone lacks something that the call needs: nobody's failure, and no try. Waits before the step is
-    /// looked at again, each time longer up to a bound.
-    async fn wait_to_leave(&mut self, node: &Node, error: &Failure) {
-        let path = self.view(node).path;
-        let before = self.wanting.take().filter(|(wanting, _)| *wanting == path).map_or(0, |(_, times)| times);
-        self.wanting = Some((path, before.saturating_add(1)));
+    /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step
+    /// is looked at again, each time a longer one up to a bound.
+    fn wait_to_leave(&mut self, node: &Node, error: &Failure, bodies: &mut Bodies<'r>) {
+        let path = StepPath::from(&node.id);
+        let times = self.wanting.entry(path.clone()).or_default();
+        let before = *times;
+        *times = before.saturating_add(1);
         let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
         tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
-        tokio::select! {
-            biased;
-            () = self.lease.interrupted() => {}
-            () = tokio::time::sleep(pause) => {}
+        let under_way = UnderWay { leaves: false, stands: Standpoint::of(self.state(), &path) };
+        let until = Interrupts { halt: bodies.interrupted_by(), lease: self.lease };
+        bodies.begin(path, under_way, async move {
+            until.pass(pause).await;
+            Ok(None)
+        });
+    }
+}
+
+/// A step beside it has failed: nothing leaves any more.
+fn after_a_failure(body: &Body) -> Begin {
+    match body {
+        Body::Call(_, Role::Permit(permit)) => {
+            let why = "a step beside it has failed; nothing was sent";
+            Begin::TooLate(*permit, Failure::new("sibling_failed", why))
+        }
+        Body::Call(_, Role::Pure | Role::Reconcile(_)) | Body::Ask(..) | Body::Judge(..) | Body::Rest(_) => {
+            Begin::LookAgain
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One step: what recovery decides about it, how a try begins, and what follows one that failed.
 
-use aetheris_core::event::{Failure, JobRequeued, NodeRetryScheduled, RequeueReason, SkipReason, StepResult};
+use aetheris_core::event::{Failure, NodeRetryScheduled, SkipReason, StepResult};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::step::StepStatus;
@@ -109,13 +109,8 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
     if view.state.end_requested.is_some() {
         return scheduled;
     }
-    scheduled.then(requeue_until_retry(delay))
-}
-
-/// A long delay holds no slot: the job is given back until it is over.
-fn requeue_until_retry(delay: Span) -> Prepared {
-    let requeued = JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
-    Prepared::of([Fact::of(requeued)]).next(Next::Release(Release::Requeue))
+    // A long delay holds no slot: the job is given back until it is over.
+    scheduled.next(Next::Release(Release::Requeue(delay)))
 }
 
 /// Waits for what is left of the recorded delay, then starts the next try. Much is left where the job was paused, or
@@ -125,7 +120,7 @@ fn next_try(view: &View<'_>) -> Result<Prepared, Failure> {
     let left = retry_at.map_or(Span::ZERO, |at| at.since(view.state.last_at));
     aetheris_fault::crash_point!("run.retry.due");
     if left > limits::BACKOFF_HELD_MAX && view.state.end_requested.is_none() {
-        return Ok(requeue_until_retry(left));
+        return Ok(Prepared::default().next(Next::Release(Release::Requeue(left))));
     }
     if left > Span::ZERO && !aetheris_fault::planted!("backoff-skipped") {
         return Ok(Prepared::default().perform(Body::Rest(left)));

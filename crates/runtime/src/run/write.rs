@@ -10,11 +10,13 @@ use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_store::{Committed, Purpose, Refusal, Scope, StoreError, UnitOfWork};
 
+use super::keep::owed_by;
 use super::rows::Rows;
 use super::{Run, Stop};
 use crate::draft::{self, Draft, Rebased, WriteError};
 use crate::error::OpError;
 use crate::load::Loaded;
+use crate::ops::Deposit;
 
 impl Run<'_> {
     /// Writes the draft. A sequence that has moved under a valid fence is folded and the draft laid onto
@@ -63,6 +65,7 @@ impl Run<'_> {
     fn written(&mut self, committed: &Committed) {
         self.note_write();
         self.draft.written(committed);
+        self.note_kept();
         self.ahead = 0;
     }
 
@@ -89,15 +92,21 @@ impl Run<'_> {
         }
     }
 
-    /// A unit of the run is written.
+    /// A unit of the run is written, and its facts are still in the draft.
     pub(super) fn note_write(&mut self) {
         self.writes += 1;
-        self.answered = false;
         if self.draft.sets_timer() {
             self.rt.store.bus().timer_set();
         }
+    }
+
+    /// Of what is known from outside the process, only what is still in the draft is not written.
+    pub(super) fn note_kept(&mut self) {
+        self.answered &= !self.draft.is_empty();
         if !aetheris_fault::planted!("owed-for-ever") {
-            self.owed.clear();
+            let job = self.state().id;
+            let drafted: Vec<Deposit> = self.draft.facts().filter_map(|fact| owed_by(job, fact)).collect();
+            self.owed.retain(|owed| drafted.contains(owed));
         }
     }
 
@@ -125,7 +134,9 @@ impl Run<'_> {
                 aetheris_fault::sometimes!(RunMetSettledLedger);
                 match refusal {
                     // The run waits for that moment, which bounds how often it is refused.
-                    LedgerRefusal::CanStillArrive { accepted_from, .. } => self.accepted_from = Some(accepted_from),
+                    LedgerRefusal::CanStillArrive { key, accepted_from } => {
+                        self.accepted_from.insert(key, accepted_from);
+                    }
                     LedgerRefusal::Missing(_)
                     | LedgerRefusal::OtherPermit { .. }
                     | LedgerRefusal::Succeeded(_)

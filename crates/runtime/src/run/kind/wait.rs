@@ -104,7 +104,7 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
     let node = &view.path;
     // What the run does not know of the store's signals it must not overlook.
     let expected = waiting.correlation_key.clone().map(|key| ExpectedSignals { count: kept.len(), key });
-    let mut blocked = facts::start(view).and(Fact::of(waiting));
+    let mut blocked = facts::start(view).and(Fact::of(waiting)).facts;
     for (kept, violations) in arrival.misfits {
         aetheris_fault::sometimes!(SignalMisfit);
         let event = SignalRefused {
@@ -114,7 +114,7 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
             signal: kept.signal,
             violations,
         };
-        blocked = blocked.and(Fact::with_inbox(event, InboxWrite::Consume(kept.signal)));
+        blocked.push(Fact::with_inbox(event, InboxWrite::Consume(kept.signal)));
     }
     let mut expects = None;
     match arrival.fits {
@@ -122,17 +122,17 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
             aetheris_fault::sometimes!(SignalConsumed);
             let by = WaitEnd::Signal { payload: kept.payload, signal: kept.signal };
             let event = WaitCompleted { by, node: node.clone() };
-            blocked = blocked.and(Fact::with_inbox(event, InboxWrite::Consume(kept.signal)));
+            blocked.push(Fact::with_inbox(event, InboxWrite::Consume(kept.signal)));
         }
         None => {
             if let Some(span) = lasts.filter(|_| !aetheris_fault::planted!("wait-deadline-forgotten")) {
                 let timer = TimerId::Wait(node.clone());
-                blocked = blocked.and(Fact::of(TimerSet { after_us: span.micros(), timer }));
+                blocked.push(Fact::of(TimerSet { after_us: span.micros(), timer }));
             }
             let looks = !aetheris_fault::planted!("wait-without-looking");
             expects = expected.filter(|_| looks);
         }
     }
     aetheris_fault::crash_point!("run.block.drafted");
-    blocked.next(Next::Release(Release::Block { expected: expects }))
+    Prepared::default().next(Next::Release(Release::Block { facts: blocked, expected: expects }))
 }

@@ -93,6 +93,7 @@ impl Bed {
             nodes: vec![self.node.clone()],
             retry: self.retry.clone(),
             schema_version: PLAN_SCHEMA_VERSION,
+            max_parallel_steps: None,
             step_timeout: None,
             tools: self.tools.iter().map(|(name, tool)| ((*name).into(), tool.clone())).collect(),
         };
@@ -126,7 +127,8 @@ impl Bed {
     pub(super) fn take(&mut self, prepared: Prepared) -> (Vec<&'static str>, Next) {
         let Prepared { facts, next, .. } = prepared;
         let mut names = Vec::new();
-        for fact in facts {
+        let given_away = if let Next::Release(release) = &next { release.facts() } else { Vec::new() };
+        for fact in facts.into_iter().chain(given_away) {
             names.push(fact.event.kind().as_str());
             self.rows.note(&fact);
             self.state.apply(&fact.event).unwrap();

@@ -90,7 +90,8 @@ fn a_wait_that_is_over_leads_to_the_next_policy_and_only_a_person_is_parked_for(
     for (policy, parks) in [(Human, true), (Wait(Span::from_secs(2)), false)] {
         let bed = doubted(vec![policy]);
         let prepared = bed.ask(step::prepare).unwrap();
-        let Event::JobWaiting(waiting) = &prepared.facts[0].event else { panic!("{:?}", prepared.facts) };
+        let Next::Release(release) = &prepared.next else { panic!("{prepared:?}") };
+        let Event::JobWaiting(waiting) = release.facts().remove(0).event else { panic!("{prepared:?}") };
         assert_eq!(waiting.park, parks);
     }
 }
@@ -219,7 +220,8 @@ fn a_boot_clock_that_did_not_give_the_permit_is_noted_before_it_counts() {
         let said = said(json!({ "outcome": "did_not_happen" }), asked, clocks(9, false));
         let prepared = bed.ask(|view| step::conclude(view, said)).unwrap();
         assert!(matches!(prepared.see, Some(LedgerWrite::See { .. })), "{end:?}");
-        let told: Vec<&str> = prepared.facts.iter().map(|fact| fact.event.kind().as_str()).collect();
+        let given_away = if let Next::Release(release) = &prepared.next { release.facts() } else { Vec::new() };
+        let told: Vec<&str> = given_away.iter().map(|fact| fact.event.kind().as_str()).collect();
         assert_eq!(told, facts, "{end:?}");
     }
 }

@@ -61,7 +61,7 @@ fn a_back_off_is_held_up_to_its_bound_and_released_beyond() {
         let (facts, next) = bed.conclude(refused());
         if released {
             assert_eq!(facts, ["node_retry_scheduled", "job_requeued"]);
-            assert!(matches!(next, Next::Release(Release::Requeue)));
+            assert!(matches!(next, Next::Release(Release::Requeue(_))));
         } else {
             assert_eq!(facts, ["node_retry_scheduled"]);
             assert!(matches!(next, Next::Record));
@@ -91,7 +91,7 @@ fn what_is_left_of_a_back_off_passes_before_the_next_try() {
     assert!(matches!(bed.begin(), Body::Rest(left) if left == Span::from_micros(400)));
     due(&mut bed, 60_000_000);
     let prepared = bed.ask(step::prepare).unwrap();
-    assert!(matches!(prepared.next, Next::Release(Release::Requeue)));
+    assert!(matches!(prepared.next, Next::Release(Release::Requeue(_))));
     due(&mut bed, 0);
     let (facts, _) = bed.prepare();
     assert_eq!(facts, ["node_started"]);

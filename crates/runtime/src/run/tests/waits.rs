@@ -41,7 +41,7 @@ fn a_wait_blocks_until_its_deadline_and_expects_the_signals_that_are_kept() {
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "timer_set"]);
     // One claims another type, and still the store has to know of no other.
-    let Next::Release(Release::Block { expected: Some(expected) }) = next else { panic!("{next:?}") };
+    let Next::Release(Release::Block { expected: Some(expected), .. }) = next else { panic!("{next:?}") };
     assert_eq!((expected.key.as_str(), expected.count), ("order-ann", 1));
 }
 
@@ -51,7 +51,7 @@ fn the_first_kept_signal_that_fits_ends_the_wait_in_the_same_unit() {
     bed.rows.kept = vec![kept(1, Some(WaitType::Human)), kept(2, Some(WaitType::Signal)), kept(3, None)];
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "wait_completed"]);
-    assert!(matches!(next, Next::Release(Release::Block { expected: None })));
+    assert!(matches!(next, Next::Release(Release::Block { expected: None, .. })));
     let (facts, _) = bed.prepare_running();
     assert_eq!(facts, ["node_finished"]);
     assert_eq!(crate::names::output(&bed.state, &Default::default(), &"n".into()), Json::new(json!("2")));
@@ -97,7 +97,7 @@ fn a_sleep_blocks_on_time_and_goes_on_with_nothing() {
     let mut bed = Bed::of(NodeKind::Sleep(Span::from_secs(3)), EffectClass::Pure);
     let (facts, next) = bed.prepare();
     assert_eq!(facts, ["node_started", "job_waiting", "timer_set"]);
-    assert!(matches!(next, Next::Release(Release::Block { expected: None })));
+    assert!(matches!(next, Next::Release(Release::Block { expected: None, .. })));
     assert_eq!(bed.state.steps[&"n".into()].status, StepStatus::Waiting);
 }
 

@@ -1,0 +1,151 @@
+//! Bodies that are under way beside each other. They know nothing of the run's draft: it concludes them one by one, in the
+//! order in which they end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+
+use aetheris_core::id::PermitId;
+use aetheris_core::limits;
+use aetheris_core::path::StepPath;
+use aetheris_core::state::JobState;
+use aetheris_core::step::StepStatus;
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, poll_immediate};
+use futures_util::stream::FuturesUnordered;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Stop;
+use super::prepared::Said;
+
+/// Where a step stands when its body begins. What the body says counts only as long as it stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Standpoint {
+    permit: Option<PermitId>,
+    status: StepStatus,
+    tries: u32,
+}
+
+impl Standpoint {
+    pub(super) fn of(state: &JobState, path: &StepPath) -> Self {
+        let step = state.steps.get(path);
+        Self {
+            permit: step.and_then(|step| step.invocation.as_ref()).map(|call| call.permit_id),
+            status: state.step_status(path),
+            tries: step.map_or(0, |step| step.tries),
+        }
+    }
+}
+
+/// A body that has ended.
+pub(super) struct Ended {
+    pub(super) path: StepPath,
+    /// `None` where it was interrupted: it counts for nothing.
+    pub(super) said: Result<Option<Said>, Stop>,
+}
+
+/// What is known of a body that is under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnderWay {
+    /// Whether somebody outside the process can observe it.
+    pub(super) leaves: bool,
+    pub(super) stands: Standpoint,
+}
+
+/// The bodies of a run.
+#[derive(Default)]
+pub(super) struct Bodies<'r> {
+    /// Those that have ended and are not concluded.
+    ended: VecDeque<Ended>,
+    /// Ends those that may be dropped.
+    halt: CancellationToken,
+    running: FuturesUnordered<BoxFuture<'r, Ended>>,
+    /// When a start is to be shown that is not written by then.
+    show_at: Option<Instant>,
+    under_way: BTreeMap<StepPath, UnderWay>,
+}
+
+impl<'r> Bodies<'r> {
+    pub(super) fn len(&self) -> usize {
+        self.under_way.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    pub(super) fn has(&self, path: &StepPath) -> bool {
+        self.under_way.contains_key(path)
+    }
+
+    /// What tells the bodies that begin now to end.
+    pub(super) fn interrupted_by(&mut self) -> CancellationToken {
+        if self.is_empty() && self.halt.is_cancelled() {
+            self.halt = CancellationToken::new();
+        }
+        self.halt.clone()
+    }
+
+    /// A body begins. Where its start is not written, people are to see it in a while all the same.
+    pub(super) fn begin(
+        &mut self,
+        path: StepPath,
+        under_way: UnderWay,
+        body: impl Future<Output = Result<Option<Said>, Stop>> + Send + 'r,
+    ) {
+        self.under_way.insert(path.clone(), under_way);
+        self.show_at.get_or_insert_with(|| Instant::now() + limits::START_SHOWN_AFTER.to_std());
+        self.running.push(Box::pin(async move { Ended { path, said: body.await } }));
+    }
+
+    /// A body has ended before it began.
+    pub(super) fn end_at_once(&mut self, path: StepPath, under_way: UnderWay, said: Said) {
+        self.under_way.insert(path.clone(), under_way);
+        self.ended.push_back(Ended { path, said: Ok(Some(said)) });
+    }
+
+    /// What may be dropped ends; a call that must not be repeated goes on to its own end.
+    pub(super) fn halt(&self) {
+        self.halt.cancel();
+    }
+
+    /// When a start is to be shown.
+    pub(super) fn show_at(&self) -> Option<Instant> {
+        self.show_at
+    }
+
+    /// The starts of all bodies that are under way are written.
+    pub(super) fn shown(&mut self) {
+        self.show_at = None;
+    }
+
+    /// The next body to end, with what is known of it; none where none is under way.
+    pub(super) async fn next(&mut self) -> Option<(Ended, UnderWay)> {
+        let ended = match self.ended.pop_front() {
+            Some(ended) => ended,
+            None => self.running.next().await?,
+        };
+        let under_way = self.under_way.remove(&ended.path)?;
+        if self.is_empty() {
+            self.show_at = None;
+        }
+        Some((ended, under_way))
+    }
+
+    /// The next one, if it has ended by now.
+    pub(super) async fn next_now(&mut self) -> Option<(Ended, UnderWay)> {
+        poll_immediate(self.next()).await.flatten()
+    }
+
+    /// Does something else while the bodies go on.
+    pub(super) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = work.as_mut() => return done,
+                Some(ended) = self.running.next(), if !self.running.is_empty() => self.ended.push_back(ended),
+            }
+        }
+    }
+}
