@@ -1,9 +1,10 @@
 //! E6, E7: timers, delays and leases of jobs that nobody runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_core::event::{Event, Recorded, TimerId};
+use aetheris_core::event::{Event, InDoubtResolved, Recorded, TimerId, WaitCompleted};
 use aetheris_core::job::JobStatus;
+use aetheris_core::path::StepPath;
 use aetheris_core::time::{Span, Timestamp};
 
 use crate::facts::Dossier;
@@ -41,9 +42,19 @@ fn fired(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
 /// A job given back with a delay is not claimed before its end.
 fn delayed(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let mut not_before: Option<Timestamp> = None;
+    let mut waits: BTreeSet<&StepPath> = BTreeSet::new();
     for recorded in events {
         match &recorded.event {
             Event::JobCreated(created) => not_before = created.run_at,
+            Event::JobWaiting(waiting) => {
+                waits.insert(&waiting.node);
+            }
+            // The step can go on, whatever another one's next try waits for.
+            Event::WaitCompleted(WaitCompleted { node, .. }) | Event::InDoubtResolved(InDoubtResolved { node, .. }) => {
+                if waits.remove(node) {
+                    not_before = None;
+                }
+            }
             Event::JobRequeued(requeued) => {
                 not_before = requeued.after_us.map(|delay| recorded.at.after(Span::from_micros(delay)));
             }

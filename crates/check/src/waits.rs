@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::event::{Event, Recorded, WaitEnd};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::SignalId;
+use aetheris_core::path::StepPath;
 
 use crate::facts::Dossier;
 use crate::history::{ClientHistory, SignalAck};
@@ -15,7 +16,7 @@ use crate::report::Tally;
 struct Wait {
     ends: u32,
     key: Option<String>,
-    /// Whether the job was claimed or ended after it.
+    /// Whether the job was claimed while it was open and nothing of the job could go on.
     left: bool,
     seq: u64,
 }
@@ -29,28 +30,41 @@ pub(crate) fn check(facts: &Dossier, events: &[Recorded], history: &ClientHistor
 }
 
 fn ended_once(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
-    let mut waits: Vec<Wait> = Vec::new();
-    let mut stray = None;
+    let (mut waits, mut of_step): (Vec<Wait>, BTreeMap<&StepPath, usize>) = (Vec::new(), BTreeMap::new());
+    // Whether something of the job can go on beside what it waits for.
+    let (mut able, mut stray) = (true, None);
     for recorded in events {
         match &recorded.event {
             Event::JobWaiting(waiting) => {
-                let key = waiting.correlation_key.clone();
-                waits.push(Wait { ends: 0, key, left: false, seq: recorded.seq });
+                able = false;
+                // A wait that goes on may be told of again.
+                let open = of_step.get(&waiting.node).is_some_and(|place| waits[*place].ends == 0);
+                if !open {
+                    of_step.insert(&waiting.node, waits.len());
+                    let key = waiting.correlation_key.clone();
+                    waits.push(Wait { ends: 0, key, left: false, seq: recorded.seq });
+                }
             }
-            Event::WaitCompleted(_) => match waits.last_mut() {
-                Some(wait) => wait.ends += 1,
-                None => stray = Some(recorded.seq),
-            },
+            Event::WaitCompleted(completed) => {
+                able = true;
+                match of_step.get(&completed.node) {
+                    Some(place) => waits[*place].ends += 1,
+                    None => stray = Some(recorded.seq),
+                }
+            }
             // A doubt is ended by its answer.
-            Event::InDoubtResolved(_) => {
-                if let Some(wait) = waits.last_mut().filter(|wait| wait.ends == 0 && !wait.left) {
-                    wait.ends = 1;
+            Event::InDoubtResolved(resolved) => {
+                able = true;
+                if let Some(place) = of_step.get(&resolved.node) {
+                    waits[*place].ends = waits[*place].ends.max(1);
                 }
             }
+            Event::JobRequeued(_) => able = true,
             Event::JobClaimed(_) => {
-                if let Some(wait) = waits.last_mut() {
-                    wait.left = true;
+                if !able {
+                    waits.iter_mut().filter(|wait| wait.ends == 0).for_each(|wait| wait.left = true);
                 }
+                able = true;
             }
             _ => {}
         }
@@ -60,23 +74,27 @@ fn ended_once(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
         tally.case(E2, false, || format!("{job} event {seq}: it ends a wait that never began"));
     }
     for wait in waits {
-        let holds = if wait.left { wait.ends == 1 } else { wait.ends <= 1 };
-        tally.case(E2, holds, || {
-            format!("{job} event {}: the wait for {:?} ended {} times", wait.seq, wait.key, wait.ends)
+        tally.case(E2, wait.ends <= 1 && !wait.left, || {
+            let left = if wait.left { ", and its job was claimed before it had" } else { "" };
+            format!("{job} event {}: the wait for {:?} ended {} times{left}", wait.seq, wait.key, wait.ends)
         });
     }
 }
 
 /// Delivered signals and the hashes of their payloads, by the key of their wait.
 fn delivered(events: &[Recorded]) -> BTreeMap<String, (SignalId, Hash)> {
-    let mut open: Option<String> = None;
+    let mut open: BTreeMap<&StepPath, &String> = BTreeMap::new();
     let mut found = BTreeMap::new();
     for recorded in events {
         match &recorded.event {
-            Event::JobWaiting(waiting) => open.clone_from(&waiting.correlation_key),
+            Event::JobWaiting(waiting) => {
+                if let Some(key) = &waiting.correlation_key {
+                    open.insert(&waiting.node, key);
+                }
+            }
             Event::WaitCompleted(completed) => {
-                if let (WaitEnd::Signal { payload, signal }, Some(key)) = (&completed.by, open.take()) {
-                    found.insert(key, (*signal, payload.hash()));
+                if let (WaitEnd::Signal { payload, signal }, Some(key)) = (&completed.by, open.remove(&completed.node)) {
+                    found.insert(key.clone(), (*signal, payload.hash()));
                 }
             }
             _ => {}

@@ -165,9 +165,9 @@ pub fn next_unit(search: &Search, program: &Program, run: &Run) -> Result<Unit, 
 pub fn failed(search: &Search, program: &Program, run: &Run) -> Result<Unit, Stop> {
     let deciding = Deciding::new(search, program, run);
     let (state, ledger) = (&deciding.draft.state, &deciding.rows.ledger);
-    let error = Failure::new("modelled", "");
+    let event = JobFailed { error: Failure::new("modelled", ""), node: None };
     let end =
-        ops::asked_end(state.end_requested, state, ledger).unwrap_or_else(|| ops::failed(state, ledger, error, ""));
+        ops::asked_end(state.end_requested, state, ledger).unwrap_or_else(|| ops::failed(state, ledger, event, ""));
     deciding.end(end)
 }
 

@@ -1,12 +1,17 @@
 -- D1: only moves of the two tables. Cases are events. The state of a job, of a step and of its call follows from the last
 -- event that moved it; the table says after which states each event may come.
-WITH waits AS (
-    -- What was open before each event: a wait, an order to pause or to end, and whether the job was paused. The last of a
-    -- kind is found by its number, in front of what is asked of it.
+WITH before AS (
+    -- What had come before each event: who held the job, an order to pause or to end, whether the job was paused, and the
+    -- last wait of the step. The last of a kind is found by its number, in front of what is asked of it.
     SELECT job, seq, kind, payload, payload ->> 'node' AS node,
-           max(CASE WHEN kind = 'job_waiting' THEN printf('%012d', seq) || payload END) OVER w AS began,
-           max(CASE WHEN kind IN ('wait_completed', 'in_doubt_resolved', 'job_claimed', 'job_completed', 'job_failed',
-                                  'job_cancelled') THEN seq END) OVER w AS over,
+           max(CASE WHEN kind = 'job_waiting' THEN printf('%012d', seq) || payload END) OVER s AS began,
+           max(CASE WHEN kind IN ('wait_completed', 'in_doubt_resolved') THEN seq END) OVER s AS over,
+           coalesce(max(CASE WHEN kind = 'job_waiting' THEN seq END) OVER w
+                    > max(CASE WHEN kind IN ('job_claimed', 'job_requeued', 'wait_completed', 'in_doubt_resolved') THEN seq END) OVER w, 0)
+               AS blocked,
+           coalesce(max(CASE WHEN kind = 'job_claimed' THEN seq END) OVER w
+                    > coalesce(max(CASE WHEN kind IN ('job_requeued', 'job_waiting', 'job_paused') THEN seq END) OVER w, 0), 0) AS held,
+           max(kind IN ('job_completed', 'job_failed', 'job_cancelled')) OVER w AS ended,
            coalesce(max(CASE WHEN kind = 'job_cancel_requested' THEN seq END) OVER w
                     > max(CASE WHEN kind = 'job_claimed' THEN seq END) OVER w, 0) AS ending,
            coalesce(max(CASE WHEN kind = 'job_pause_requested' THEN seq END) OVER w
@@ -17,21 +22,27 @@ WITH waits AS (
            CASE WHEN lag(kind) OVER o = 'in_doubt_resolved' AND lag(payload ->> 'outcome') OVER o = 'did_not_happen'
                 THEN lag(payload ->> 'node') OVER o END AS disproved
     FROM events WINDOW o AS (PARTITION BY job ORDER BY seq),
+                       s AS (PARTITION BY job, payload ->> 'node' ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
                        w AS (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+), waits AS (
+    -- Whether the wait of the event's own step was open, and what it was for.
+    SELECT *, coalesce(began > coalesce(printf('%012d', over), ''), 0) AS open, substr(began, 13) AS wait FROM before
 ), opened AS (
-    SELECT *, coalesce(began > coalesce(printf('%012d', over), ''), 0) AS open,
-           substr(began, 13) ->> 'correlation_key' AS awaited, substr(began, 13) ->> 'node' AS waits_at,
-           coalesce(began > coalesce(printf('%012d', over), '') AND substr(began, 13) ->> 'doubt', 0) AS of_doubt
+    -- How many steps the job was blocked on.
+    SELECT *, coalesce(open AND wait ->> 'doubt', 0) AS of_doubt,
+           coalesce(sum(CASE WHEN kind = 'job_waiting' THEN NOT open
+                             WHEN kind IN ('wait_completed', 'in_doubt_resolved') THEN -open END)
+               OVER (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS blocks
     FROM waits
 ), moved AS (
     SELECT *,
            CASE kind
                WHEN 'job_created' THEN 'pending' WHEN 'job_claimed' THEN 'running' WHEN 'job_requeued' THEN 'pending'
                WHEN 'job_waiting' THEN 'waiting' WHEN 'job_paused' THEN 'paused'
-               WHEN 'job_resumed' THEN CASE WHEN open THEN 'waiting' ELSE 'pending' END
-               -- What ends the wait of a paused job does not set it going.
-               WHEN 'wait_completed' THEN CASE WHEN still THEN 'paused' ELSE 'pending' END
-               WHEN 'in_doubt_resolved' THEN CASE WHEN open THEN CASE WHEN still THEN 'paused' ELSE 'pending' END END
+               WHEN 'job_resumed' THEN CASE WHEN blocks > 0 AND blocked THEN 'waiting' ELSE 'pending' END
+               -- What ends a wait of a paused job does not set it going, and one that is held goes on.
+               WHEN 'wait_completed' THEN CASE WHEN still THEN 'paused' WHEN held THEN 'running' ELSE 'pending' END
+               WHEN 'in_doubt_resolved' THEN CASE WHEN ended THEN NULL WHEN still THEN 'paused' WHEN held THEN 'running' ELSE 'pending' END
                WHEN 'job_completed' THEN 'ended' WHEN 'job_failed' THEN 'ended' WHEN 'job_cancelled' THEN 'ended' END AS job_state,
            CASE kind
                WHEN 'node_started' THEN 'running' WHEN 'tool_invocation_started' THEN 'running'
@@ -73,14 +84,18 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'plan_generated' THEN job_before = 'pending' AND seq = 2
                 WHEN 'job_claimed' THEN job_before = 'pending'
                 -- Behind an order to end or to pause only that follows, and what is known of the call that is under way.
-                WHEN 'job_requeued' THEN job_before = 'running' AND NOT ending AND NOT pausing
-                WHEN 'job_waiting' THEN job_before = 'running' AND NOT ending AND NOT pausing
-                    AND step_before = CASE WHEN payload ->> 'doubt' THEN 'in_doubt' ELSE 'running' END
-                    AND (payload ->> 'correlation_key' IS NULL OR same_key = 0)
-                WHEN 'wait_completed' THEN open AND job_before IN ('waiting', 'paused') AND waits_at = node
+                WHEN 'job_requeued' THEN NOT ending AND NOT pausing
+                    AND (job_before = 'running' OR (job_before = 'waiting' AND payload ->> 'reason' = 'retry'))
+                -- Of several steps each tells of its wait, and one whose wait goes on may tell of it again.
+                WHEN 'job_waiting' THEN job_before IN ('running', 'waiting') AND NOT ending AND NOT pausing AND CASE WHEN open
+                    THEN coalesce(wait ->> 'doubt', 0) = coalesce(payload ->> 'doubt', 0) AND wait ->> 'wait_type' = payload ->> 'wait_type'
+                        AND wait ->> 'correlation_key' IS payload ->> 'correlation_key'
+                    ELSE step_before = CASE WHEN payload ->> 'doubt' THEN 'in_doubt' ELSE 'running' END
+                        AND (payload ->> 'correlation_key' IS NULL OR same_key = 0) END
+                WHEN 'wait_completed' THEN open AND job_before IN ('pending', 'running', 'waiting', 'paused')
                     AND NOT (of_doubt AND json_type(payload, '$.by.signal') IS NOT NULL)
-                WHEN 'signal_refused' THEN open AND job_before IN ('waiting', 'paused') AND waits_at = node
-                    AND awaited = payload ->> 'correlation_key'
+                WHEN 'signal_refused' THEN open AND job_before IN ('pending', 'running', 'waiting', 'paused')
+                    AND wait ->> 'correlation_key' = payload ->> 'correlation_key'
                 WHEN 'job_cancel_requested' THEN job_before = 'running' AND NOT ending
                 WHEN 'job_pause_requested' THEN job_before = 'running' AND NOT ending AND NOT pausing
                 WHEN 'job_paused' THEN job_before IN ('pending', 'waiting') OR (job_before = 'running' AND NOT ending
@@ -111,7 +126,7 @@ SELECT job || ' ' || seq AS place,
                     AND call_before IN ('open', 'repeatable') AND payload ->> 'permit' = permits
                     AND payload ->> 'policy' = policies
                 -- An answer that comes late: to a call that its job's end left open, or the success of one that was disproved.
-                WHEN 'in_doubt_resolved' THEN (NOT open OR waits_at = node) AND payload ->> 'permit' = permits AND CASE
+                WHEN 'in_doubt_resolved' THEN payload ->> 'permit' = permits AND CASE
                     WHEN job_before = 'ended' THEN payload ->> 'by' IN ('operator', 'late_deposit')
                         AND payload ->> 'outcome' <> 'unresolved' AND (call_before IN ('open', 'repeatable', 'in_doubt', 'resolved unresolved')
                             OR (call_before = 'resolved did_not_happen' AND payload ->> 'by' = 'late_deposit'

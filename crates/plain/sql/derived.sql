@@ -44,7 +44,8 @@ SELECT job, seq, waited AS key, sha256(payload -> '$.by.signal.payload') AS payl
        bits(payload ->> '$.by.signal.signal') AS signal
 FROM (SELECT job, seq, kind, payload,
              lag(kind) OVER w AS before, lag(payload ->> 'correlation_key') OVER w AS waited
-      FROM events WHERE kind IN ('job_waiting', 'wait_completed') WINDOW w AS (PARTITION BY job ORDER BY seq))
+      FROM events WHERE kind IN ('job_waiting', 'wait_completed')
+      WINDOW w AS (PARTITION BY job, payload ->> 'node' ORDER BY seq))
 WHERE kind = 'wait_completed' AND before = 'job_waiting' AND waited IS NOT NULL
   AND json_type(payload, '$.by.signal') IS NOT NULL;
 CREATE INDEX delivered_key ON delivered (job, key);

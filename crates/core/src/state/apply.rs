@@ -262,17 +262,9 @@ impl JobState {
             .blocks
             .take(node)
             .ok_or_else(|| Illegal::Contradiction(format!("the job is not blocked on node `{node}`")))?;
-        match self.status {
-            // The step can go on, whatever another one's next try waits for.
-            JobStatus::Pending => (self.not_before, self.not_before_delay) = (None, None),
-            JobStatus::Paused => self.able_when_resumed(),
-            JobStatus::Running
-            | JobStatus::Waiting
-            | JobStatus::Parked
-            | JobStatus::Completed
-            | JobStatus::Failed
-            | JobStatus::Cancelled => {}
-        }
+        // The step can go on, whatever another one's next try waits for.
+        (self.not_before, self.not_before_delay) = (None, None);
+        self.able_when_resumed();
         self.close_key(blocked.correlation_key.as_deref(), phase);
         self.timers.remove(&TimerId::Wait(node.clone()));
         self.timers.remove(&TimerId::Doubt(node.clone()));

@@ -324,6 +324,22 @@ fn both_tables_agree_about_every_event_at_every_moment() {
     assert!(differ.is_empty(), "{} differ, and whether the reducer takes them: {differ:#?}", differ.len());
 }
 
+fn retrying() -> Event {
+    JobRequeued { after_us: Some(5), reason: RequeueReason::Retry }.into()
+}
+
+fn doubt_waits() -> Event {
+    JobWaiting { doubt: true, ..waiting("pay", None, WaitType::Human) }.into()
+}
+
+/// A job that is blocked on the doubt about `pay`, and on the wait `ask` beside it.
+fn two_waits() -> Vec<Event> {
+    let doubt = StepInDoubt { node: StepPath::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into();
+    let ask = NodeStarted { node: StepPath::from("ask"), number: 1 }.into();
+    let beside = vec![permit(1).into(), doubt, ask, doubt_waits(), waiting("ask", Some("k"), WaitType::Signal).into()];
+    [in_step(), beside].concat()
+}
+
 fn moments() -> Vec<(&'static str, Vec<Event>)> {
     let waits = |node: &str| {
         let start = NodeStarted { node: StepPath::from(node), number: 1 }.into();
@@ -362,6 +378,21 @@ fn moments() -> Vec<(&'static str, Vec<Event>)> {
         ("disproved", and(in_doubt(), vec![no()])),
         ("disproved, again", and(in_doubt(), vec![no(), again()])),
         ("disproved, again, claimed", and(in_doubt(), vec![no(), again(), claim()])),
+        ("two waits", two_waits()),
+        ("two waits, paused", and(two_waits(), vec![paused()])),
+        ("two waits, paused, one over", and(two_waits(), vec![paused(), over()])),
+        ("two waits, paused, one over, set going", and(two_waits(), vec![paused(), over(), resumed()])),
+        ("two waits, one over", and(two_waits(), vec![over()])),
+        ("two waits, one answered", and(two_waits(), vec![resolved(Resolver::Operator, DoubtOutcome::Happened)])),
+        ("two waits, one over, claimed", and(two_waits(), vec![over(), claim()])),
+        ("two waits, one over, claimed, paused", and(two_waits(), vec![over(), claim(), asked(), paused()])),
+        ("two waits, one over, claimed, paused, set going", {
+            and(two_waits(), vec![over(), claim(), asked(), paused(), resumed()])
+        }),
+        ("two waits, one over, claimed, waiting again", and(two_waits(), vec![over(), claim(), doubt_waits()])),
+        ("two waits, and a try is due", and(two_waits(), vec![retrying()])),
+        ("two waits, and a try is due, claimed", and(two_waits(), vec![retrying(), claim()])),
+        ("two waits, and the job is cancelled", and(two_waits(), vec![JobCancelled {}.into()])),
         ("completed", and(in_step(), vec![ended(StepResult::Pure), completed()])),
         ("failed", and(in_step(), vec![failed()])),
         ("cancelled in doubt", and(in_doubt(), vec![JobCancelled {}.into()])),
@@ -374,6 +405,9 @@ fn every_event() -> Vec<Event> {
         story::planned().into(),
         claim(),
         requeued(),
+        retrying(),
+        waiting("ask", Some("k"), WaitType::Signal).into(),
+        waiting("ask", Some("k"), WaitType::Human).into(),
         paused(),
         restored(),
         asked(),

@@ -10,6 +10,7 @@ mod ending;
 mod life;
 mod outcomes;
 mod overlap;
+mod parallel;
 mod patience;
 mod pauses;
 mod refused;
