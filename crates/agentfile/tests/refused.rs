@@ -357,11 +357,11 @@ fn texts_stay_within_their_bounds() {
 #[test]
 fn what_this_build_does_not_execute_is_refused_by_name() {
     expect(
-        "agent: a\nplanner: llm\nownership: task\nmax_parallel_steps: 2\nbudget:\n  on_exceeded: park\ntools:\n  m: { kind: mcp, server: x }\n  p: { kind: process }\nplan:\n  nodes:\n    - { id: a, kind: agent, tools: [m] }\n    - { id: b, kind: map }\n    - { id: c, kind: job }\n    - { id: d, kind: critic }\n    - id: e\n      kind: sleep\n      duration: 1s\n      join: any\n      on_failure: fail_safe\n      validate: {}\n      critic: x\n      max_refines: 2\n      compensate: a\n",
+        "agent: a\nplanner: llm\nownership: task\nmax_parallel_steps: 257\nbudget:\n  on_exceeded: park\ntools:\n  m: { kind: mcp, server: x }\n  p: { kind: process }\nplan:\n  nodes:\n    - { id: a, kind: agent, tools: [m] }\n    - { id: b, kind: map }\n    - { id: c, kind: job }\n    - { id: d, kind: critic }\n    - id: e\n      kind: sleep\n      duration: 1s\n      join: any\n      on_failure: fail_safe\n      validate: {}\n      critic: x\n      max_refines: 2\n      compensate: a\n",
         &[
             "not_supported_yet planner 2",
             "not_supported_yet ownership 3",
-            "not_supported_yet max_parallel_steps 4",
+            "bad_value max_parallel_steps 4",
             "not_supported_yet budget.on_exceeded 6",
             "not_supported_yet tools.m.kind 8",
             "not_supported_yet tools.p.kind 9",

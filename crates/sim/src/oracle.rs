@@ -46,7 +46,9 @@ pub fn restless<'j>(jobs: &'j [JobRow], orders: &[Order]) -> Vec<&'j JobRow> {
 }
 
 fn is_quiet(row: &JobRow, orders: &[Order]) -> bool {
-    row.waiting.as_ref().is_some_and(|waiting| {
+    // Where one of several waits has ended, the job goes on.
+    let still = row.status.is_blocked() || row.status == JobStatus::Paused;
+    row.waiting.as_ref().filter(|_| still).is_some_and(|waiting| {
         let person = waiting.wait_type == aetheris_core::plan::WaitType::Human && waiting.doubt;
         // A message that was sent once and never heard of again has nobody who would answer its waits.
         person || (!orders.iter().any(|order| order.job == row.id) && waiting.correlation_key.is_some())

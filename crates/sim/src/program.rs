@@ -115,6 +115,8 @@ pub struct Program {
     pub deadline: Option<u64>,
     /// Its name.
     pub name: String,
+    /// How many of its steps may run at once; one at a time where it is 0.
+    pub parallel: u64,
     /// Its nodes.
     pub steps: Vec<Step>,
     /// Whether it says what its message must be.
@@ -145,7 +147,8 @@ impl Program {
             steps.push(step);
         }
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
-        Self { budget: None, deadline, name: name.to_owned(), steps, strict: false, version }
+        let parallel = beside_each_other(&mut steps);
+        Self { budget: None, deadline, name: name.to_owned(), parallel, steps, strict: false, version }
     }
 
     /// Draws what is said beside the plan: budgets, schemas, and keys that are known late. `strict` is the same for all
@@ -280,6 +283,9 @@ impl Program {
     pub fn file(&self) -> String {
         let mut file =
             format!("agent: {}\nversion: \"{}\"\nplanner: static\nmodel: sim/model\n", self.name, self.version);
+        if self.parallel > 0 {
+            let _ = writeln!(file, "max_parallel_steps: {}", self.parallel);
+        }
         if let Some(deadline) = self.deadline {
             let _ = writeln!(file, "deadline: {deadline}ms");
         }
@@ -423,6 +429,24 @@ fn write_tool(
     if policies.iter().any(|policy| matches!(policy, Policy::Reconcile(_))) {
         let _ = writeln!(tools, "  look{place}: {{ kind: function, function: sim, effect: pure, timeout: 1s }}");
     }
+}
+
+/// Some programs run steps beside each other, and wait for less: how many. What is drawn of the others is not touched by it.
+fn beside_each_other(steps: &mut [Step]) -> u64 {
+    let drawn = Hash::of(format!("{steps:?}").as_bytes());
+    let seed = drawn.as_bytes().iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte));
+    let mut random = Random::new(seed);
+    if steps.len() < 3 || !random.chance(400) {
+        return 0;
+    }
+    for (place, step) in steps.iter_mut().enumerate() {
+        step.needs.retain(|need| need + 1 != place || random.chance(350));
+        // A set with a wait in it runs one step at a time.
+        if random.chance(700) && matches!(step.kind, Kind::Sleep(_) | Kind::Timer(_) | Kind::Wait { .. }) && place % 3 > 0 {
+            step.kind = draw_tool(&mut random, EffectClass::AtMostOnce);
+        }
+    }
+    random.between(2, 4)
 }
 
 fn draw_step(random: &mut Random, place: usize, earlier: &[Step]) -> Step {
