@@ -359,8 +359,12 @@ impl Draft {
         let (total, base) = (entries.len(), state.clone());
         self.restart(state);
         if entries.into_iter().try_for_each(|entry| self.push_entry(entry)).is_err() {
-            // What is refused may have left its traces: those before it, which are not, are laid anew.
-            let kept = std::mem::take(&mut self.entries);
+            // What is refused may have left its traces: those before it, which are not, are laid anew. The job is given away
+            // with all that it waits for, or is not.
+            let mut kept = std::mem::take(&mut self.entries);
+            if !aetheris_fault::planted!("given-away-in-part") {
+                kept.truncate(kept.iter().position(gives_away).unwrap_or(kept.len()));
+            }
             self.restart(base);
             let again = kept.into_iter().try_for_each(|entry| self.push_entry(entry));
             let job = self.state.id;
@@ -381,6 +385,11 @@ impl Draft {
         aetheris_fault::sometimes!(RebasedWhole, total > 0);
         Rebased::Whole
     }
+}
+
+/// Whether nobody holds the job any more after a fact of its run that is not the last one.
+fn gives_away(entry: &Entry) -> bool {
+    matches!(entry.fact.event.kind(), EventKind::JobWaiting | EventKind::JobRequeued)
 }
 
 fn timers_of(state: &JobState) -> Vec<TimerId> {
@@ -712,6 +721,28 @@ mod tests {
         let all = unit(&whole);
         assert_eq!((all.events.len(), all.expected_seq), (3, Some(7)));
         assert_eq!((all.lease, all.expected_signals, all.ledger.len()), (LeaseChange::Release, expected(), 1));
+    }
+
+    /// The job is given away with all that it waits for, or goes on: one of two waits may have ended meanwhile.
+    #[test]
+    fn a_draft_that_cannot_give_the_job_away_whole_does_not_give_it_away() {
+        let begun = || {
+            let mut state = running();
+            state.apply(&started("a").into()).unwrap();
+            state
+        };
+        let mut draft = Draft::new(begun(), Guard::Outside, 0);
+        draft.push(&SystemIds, started("b")).unwrap();
+        draft.push(&SystemIds, waiting("b")).unwrap();
+        draft.push(&SystemIds, JobWaiting { correlation_key: None, ..waiting("a") }).unwrap();
+        draft.release();
+        // `a` has failed: nothing of it waits any more.
+        let mut newer = begun();
+        newer.steps.get_mut(&"a".into()).unwrap().status = aetheris_core::step::StepStatus::Failed;
+        assert_eq!(draft.rebase(newer), Rebased::Cut);
+        let left = unit(&draft);
+        assert_eq!((left.events.len(), draft.state().status, left.lease), (1, JobStatus::Running, LeaseChange::Keep));
+        assert!(draft.state().blocks.is_empty());
     }
 
     /// A run that met a signal goes on and holds the job: only what blocked it is decided anew.

@@ -17,6 +17,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_plain::{Checked, copy_sqlite, turns};
 use aetheris_runtime::load::Loaded;
+use aetheris_runtime::ports::MODEL_TIMED_OUT;
 use aetheris_store::{JobFilter, JobRow, Scope, Store, every_job};
 
 use crate::clients::Order;
@@ -95,6 +96,7 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
         match store.history(Scope::System, row.id, true).await {
             Ok(Some(history)) => {
                 job_rules::reclaims(row.id, &history.events, tally);
+                job_rules::first_failure(row.id, &history.events, tally);
                 jobs.push((row, history.events));
             }
             Ok(None) => tally.case("B3", false, || format!("{} is listed and cannot be found", row.id)),
@@ -270,7 +272,9 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
             });
         }
         (Some(Ending::Failed { error, .. }), _) => {
-            let allowed = may_fail(order, error, loaded);
+            // A process that stands still before its question has used up the time that the answer may take.
+            let stood = evidence.rates.stops > 0 && order.program.steps.iter().any(|step| step.kind == Kind::Model);
+            let allowed = may_fail(order, error, loaded) || (stood && error.code == MODEL_TIMED_OUT);
             tally.case("F6", allowed, || format!("{}: it failed with {}: {}", order.job, error.code, error.message));
         }
         (_, JobStatus::Cancelled) => {

@@ -46,6 +46,7 @@ struct Fates {
     random: Mutex<Random>,
     trace: Trace,
     rates: FaultRates,
+    troubles: Troubles,
     who: String,
 }
 
@@ -65,6 +66,8 @@ impl Ambush for Fates {
             (false, false) => return Fate::Pass,
         };
         tell!(self.trace, &self.who, "{} {crossing}", if dies { "dies" } else { "stands still" });
+        // It may be a life that ends while the next one has begun.
+        self.troubles.befalls(&self.who);
         // The director lives as long as the run.
         let _ = self.befell.send(Befell { blow, member: self.member });
         fate
@@ -222,6 +225,7 @@ impl Processes {
             random: Mutex::new(member.random.fork()),
             trace: self.stage.trace.clone(),
             rates: self.stage.rates.clone(),
+            troubles: self.stage.troubles.clone(),
             who: who.clone(),
         };
         let version = if member.random.chance(200) { "2" } else { "1" };

@@ -182,6 +182,23 @@ impl Program {
         format!("k{place}-{}", named.flatten().as_deref().unwrap_or(message))
     }
 
+    /// The nodes that have ended before one begins: those that it needs or, where steps run beside each other, all of the sets
+    /// before its own.
+    #[must_use]
+    pub fn behind(&self, place: usize) -> Vec<usize> {
+        let own = self.depth(place);
+        match self.parallel {
+            0 => self.steps.get(place).map_or_else(Vec::new, |step| step.needs.clone()),
+            _ => (0..self.steps.len()).filter(|other| self.depth(*other) < own).collect(),
+        }
+    }
+
+    /// In which set a node is.
+    fn depth(&self, place: usize) -> usize {
+        let needs = self.steps.get(place).map_or(&[][..], |step| &step.needs);
+        needs.iter().map(|need| self.depth(*need) + 1).max().unwrap_or(0)
+    }
+
     /// Whether a node is skipped: its condition does not hold, or all of its needs were skipped.
     #[must_use]
     pub fn is_skipped(&self, place: usize) -> bool {

@@ -27,6 +27,8 @@ use crate::trace::Trace;
 #[derive(Debug, Clone, Default)]
 struct Seen {
     ended: bool,
+    /// The run under which the end of a step is stored that has failed.
+    failed: Option<Fence>,
     fence: Fence,
     /// Who holds it and until when.
     holder: Option<(WorkerId, Timestamp)>,
@@ -46,9 +48,43 @@ fn over(event: &EncodedEvent) -> Option<String> {
     payload.get("node")?.as_str().map(str::to_owned)
 }
 
+/// Whether a step has failed with an event, out of what is stored.
+fn fails(event: &EncodedEvent) -> bool {
+    let payload: Option<serde_json::Value> = serde_json::from_slice(&event.payload).ok();
+    let result = payload.as_ref().and_then(|payload| payload.get("result")?.as_str());
+    event.kind == EventKind::NodeFinished && matches!(result, Some("retryable_failure" | "permanent_failure"))
+}
+
+/// What is known of a call that leaves its process.
+#[derive(Debug, Default)]
+pub struct Leaving {
+    /// How many calls of its job may be out at once.
+    pub at_once: Option<u64>,
+    /// The nodes whose ends are stored by then.
+    pub behind: Option<Vec<String>>,
+}
+
+/// A call that is awaited; it is over when this is dropped.
+#[derive(Debug)]
+pub struct Out {
+    of: Option<(JobId, Fence)>,
+    recorder: Arc<Recorder>,
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        let Some(of) = self.of else { return };
+        if let Some(calls) = self.recorder.book().out.get_mut(&of) {
+            *calls = calls.saturating_sub(1);
+        }
+    }
+}
+
 #[derive(Default)]
 struct Book {
     found: Tally,
+    /// Calls that are awaited, by job and run.
+    out: BTreeMap<(JobId, Fence), u64>,
     jobs: BTreeMap<JobId, Seen>,
     /// When each permit was given, by true time, and how long its call can arrive.
     permits: BTreeMap<PermitId, (Instant, Span)>,
@@ -155,6 +191,9 @@ impl Recorder {
         check_right(found, seen, unit, committed, &name);
         seen.seq = committed.seq;
         seen.over.extend(unit.events.iter().filter_map(over));
+        if let (Guard::Run(fence), true) = (unit.guard, unit.events.iter().any(fails)) {
+            seen.failed = Some(fence);
+        }
         let ended = [EventKind::JobCompleted, EventKind::JobFailed, EventKind::JobCancelled].map(EventKind::as_str);
         seen.ended |= kinds.iter().any(|kind| ended.contains(kind));
         if unit.lease == LeaseChange::Release {
@@ -208,12 +247,13 @@ impl Recorder {
 
     /// A call leaves: its lease must still be the job's, and live, and its permit fresh; and where it leaves its process, the
     /// ends of the nodes that its step `needs` must be stored.
-    pub fn call_leaves(&self, call: &ToolCall, needs: Option<&[String]>, at: Timestamp) {
+    #[must_use]
+    pub fn call_leaves(self: &Arc<Self>, call: &ToolCall, leaving: &Leaving, at: Timestamp) -> Out {
         let (job, fence) = (call.job, call.fence);
         let name = self.trace.name(job);
         let (jumps, stands_still) = (self.rates.jumps, self.rates.stops > 0 || self.rates.nemesis > 0);
         let mut book = self.book();
-        let Book { found, granted, jobs, left, .. } = &mut *book;
+        let Book { found, granted, jobs, left, out, .. } = &mut *book;
         let under = call.permit.map(|permit| (call.key, permit.number));
         let granted = under.and_then(|under| granted.get(&under));
         if let Some(under) = under {
@@ -231,19 +271,31 @@ impl Recorder {
             found.case("S3", late <= most, || format!("{name}: a call leaves {late:?} after its permit was stored"));
         }
         let seen = jobs.entry(job).or_default();
-        if let Some(needs) = needs {
-            let open: Vec<&String> = needs.iter().filter(|need| !seen.over.contains(*need)).collect();
+        if let Some(behind) = &leaving.behind {
+            let open: Vec<&String> = behind.iter().filter(|need| !seen.over.contains(*need)).collect();
             found.case("S6", open.is_empty(), || {
                 format!("{name} {}: a call leaves, and no end of {open:?} is stored", call.node)
             });
         }
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
+        found.case("S8", seen.failed != Some(fence), || {
+            format!("{name} {}: a call leaves, and a step of its job has failed", call.node)
+        });
+        if let Some(most) = leaving.at_once {
+            let calls = out.entry((job, fence)).or_default();
+            *calls += 1;
+            found.case("S9", *calls <= most, || {
+                format!("{name} {}: {calls} calls are out at once, and {most} may be", call.node)
+            });
+        }
         // Where the store's clock jumps, nobody can know that a lease has just ended.
         if !jumps {
             found.case("A7", live, || {
                 format!("{name}: a call leaves under {fence} at {at}; {:?} holds it as {}", seen.holder, seen.fence)
             });
         }
+        drop(book);
+        Out { of: leaving.at_once.map(|_| (job, fence)), recorder: Arc::clone(self) }
     }
 
     fn read<'a, T: Send + 'a>(

@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::fault_rates::FaultRates;
 use crate::program::{Act, Kind, Program, Step, output_of};
-use crate::recorder::Recorder;
+use crate::recorder::{Leaving, Recorder};
 use crate::tell;
 use crate::trace::Trace;
 
@@ -156,17 +156,23 @@ impl Services {
 
     /// The step that a tool of its own is called for.
     fn step_of(&self, call: &ToolCall) -> Option<(usize, Step)> {
-        let place: usize = call.tool_name.as_str().strip_prefix('t')?.parse().ok()?;
-        let version = call.tool.version.clone()?;
-        let step = self.state().programs.get(&(call.agent.to_string(), version))?.steps.get(place).cloned()?;
-        Some((place, step))
+        let (place, program) = self.program_of(call)?;
+        Some((place, program.steps.get(place).cloned()?))
     }
 
-    /// The nodes that a call which leaves its process stands behind; none for another.
-    fn needs_of(&self, call: &ToolCall) -> Option<Vec<String>> {
-        let (place, step) = self.step_of(call)?;
-        let leaves = step.leaves(place);
-        leaves.then(|| step.needs.into_iter().map(|need| format!("n{need}")).collect())
+    /// The program of a step that a tool of its own is called for, and which step it is.
+    fn program_of(&self, call: &ToolCall) -> Option<(usize, Arc<Program>)> {
+        let place: usize = call.tool_name.as_str().strip_prefix('t')?.parse().ok()?;
+        let version = call.tool.version.clone()?;
+        Some((place, self.state().programs.get(&(call.agent.to_string(), version)).cloned()?))
+    }
+
+    /// What is known of a call that leaves its process.
+    fn leaving(&self, call: &ToolCall) -> Leaving {
+        let Some((place, program)) = self.program_of(call) else { return Leaving::default() };
+        let leaves = program.steps.get(place).is_some_and(|step| step.leaves(place));
+        let behind = || program.behind(place).into_iter().map(|need| format!("n{need}")).collect();
+        Leaving { at_once: Some(program.parallel.max(1)), behind: leaves.then(behind) }
     }
 
     fn act_of(&self, call: &ToolCall) -> Option<Act> {
@@ -356,7 +362,7 @@ impl Tools for Outside {
     fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
-            services.store.call_leaves(&call, services.needs_of(&call).as_deref(), services.now());
+            let _out = services.store.call_leaves(&call, &services.leaving(&call), services.now());
             let way = services.way();
             let timed_out = ToolOutcome::Unknown {
                 error: Failure::new("timeout", "no answer in time"),

@@ -75,7 +75,7 @@ impl<'r> Bodies<'r> {
     }
 
     pub(super) fn has(&self, path: &StepPath) -> bool {
-        self.under_way.contains_key(path)
+        self.under_way.contains_key(path) && !aetheris_fault::planted!("body-forgotten")
     }
 
     /// What tells the bodies that begin now to end.
@@ -87,15 +87,22 @@ impl<'r> Bodies<'r> {
     }
 
     /// A body begins. Where its start is not written, people are to see it in a while all the same.
-    pub(super) fn begin(
+    pub(super) async fn begin(
         &mut self,
         path: StepPath,
         under_way: UnderWay,
         body: impl Future<Output = Result<Option<Said>, Stop>> + Send + 'r,
     ) {
         self.under_way.insert(path.clone(), under_way);
-        self.show_at.get_or_insert_with(|| Instant::now() + limits::START_SHOWN_AFTER.to_std());
-        self.running.push(Box::pin(async move { Ended { path, said: body.await } }));
+        let mut body: BoxFuture<'r, Ended> = Box::pin(async move { Ended { path, said: body.await } });
+        // What it sends leaves now, right behind the last look at lease and permit.
+        match poll_immediate(body.as_mut()).await {
+            Some(ended) => self.ended.push_back(ended),
+            None => {
+                self.show_at.get_or_insert_with(|| Instant::now() + limits::START_SHOWN_AFTER.to_std());
+                self.running.push(body);
+            }
+        }
     }
 
     /// A body has ended before it began.

@@ -123,7 +123,8 @@ impl<'r> Run<'r> {
 
     /// Begins what may begin, and takes in what ends next.
     async fn work(&mut self, nodes: &[&Node], bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
-        let room = self.bound().saturating_sub(bodies.len());
+        let bound = if aetheris_fault::planted!("bound-not-kept") { nodes.len() + 1 } else { self.bound() };
+        let room = bound.saturating_sub(bodies.len());
         let (mut ready, mut decided) = (Vec::new(), false);
         for node in nodes {
             if ready.len() >= room || self.is_far() {

@@ -48,7 +48,7 @@ impl<'r> Run<'r> {
     /// Writes once what these bodies need written, and begins them. One whose step stands elsewhere since does not begin.
     pub(super) async fn begin(&mut self, ready: Vec<Ready<'_>>, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         bodies.beside(self.write_for(&ready)).await?;
-        let failed = self.failed;
+        let failed = self.failed && !aetheris_fault::planted!("call-beside-a-failure");
         for Ready { body, drafted_at, node, stands } in ready {
             let path = StepPath::from(&node.id);
             if Standpoint::of(self.state(), &path) != stands {
@@ -61,7 +61,7 @@ impl<'r> Run<'r> {
                     let begun = Begun { at: self.state().last_at, sent_at: drafted_at };
                     let until = Interrupts { halt: bodies.interrupted_by(), lease: self.lease };
                     aetheris_fault::sometimes!(BesideEachOther, !bodies.is_empty());
-                    bodies.begin(path, under_way, body::perform(self.rt, until, body, begun));
+                    bodies.begin(path, under_way, body::perform(self.rt, until, body, begun)).await;
                 }
                 Begin::LookAgain => {}
                 Begin::TooLate(permit, why) => bodies.end_at_once(path, under_way, Said::Unsent(permit, why)),
@@ -88,7 +88,7 @@ impl<'r> Run<'r> {
                 // Known before the wait: whoever comes after a crash finds no permit that may have been used.
                 bodies.beside(self.flush(Purpose::Record)).await?;
             }
-            self.wait_to_leave(node, &error, bodies);
+            self.wait_to_leave(node, &error, bodies).await;
             return Ok(());
         }
         self.wanting.remove(&path);
@@ -124,6 +124,9 @@ impl<'r> Run<'r> {
         bodies.halt();
         bodies.beside(self.await_sent()).await;
         let plan = Arc::clone(&self.plan);
+        if aetheris_fault::planted!("bodies-dropped-with-their-run") {
+            return;
+        }
         while let Some((Ended { path, said }, _)) = bodies.next().await {
             if let (Ok(Some(said)), Some(node)) = (said, plan.node(path.node())) {
                 let owed = self.owed_after(node, said);
@@ -208,7 +211,7 @@ impl<'r> Run<'r> {
 
     /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step
     /// is looked at again, each time a longer one up to a bound.
-    fn wait_to_leave(&mut self, node: &Node, error: &Failure, bodies: &mut Bodies<'r>) {
+    async fn wait_to_leave(&mut self, node: &Node, error: &Failure, bodies: &mut Bodies<'r>) {
         let path = StepPath::from(&node.id);
         let times = self.wanting.entry(path.clone()).or_default();
         let before = *times;
@@ -217,10 +220,11 @@ impl<'r> Run<'r> {
         tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
         let under_way = UnderWay { leaves: false, stands: Standpoint::of(self.state(), &path) };
         let until = Interrupts { halt: bodies.interrupted_by(), lease: self.lease };
-        bodies.begin(path, under_way, async move {
+        let passes = async move {
             until.pass(pause).await;
             Ok(None)
-        });
+        };
+        bodies.begin(path, under_way, passes).await;
     }
 }
 
