@@ -93,7 +93,8 @@ fn delivered(events: &[Recorded]) -> BTreeMap<String, (SignalId, Hash)> {
                 }
             }
             Event::WaitCompleted(completed) => {
-                if let (WaitEnd::Signal { payload, signal }, Some(key)) = (&completed.by, open.remove(&completed.node)) {
+                if let (WaitEnd::Signal { payload, signal }, Some(key)) = (&completed.by, open.remove(&completed.node))
+                {
                     found.insert(key.clone(), (*signal, payload.hash()));
                 }
             }

@@ -204,4 +204,74 @@ mod tests {
         assert_eq!(after(&[("a", Skipped), ("b", Skipped)]), ("skip c Upstream".to_owned(), 2));
         assert_eq!(after(&[("a", Skipped), ("b", Completed)]).0, "node c");
     }
+
+    fn of(nodes: &[(&str, &[&str], bool)]) -> CompiledPlan {
+        let nodes = nodes.iter().map(|(id, needs, waits)| Node {
+            id: (*id).into(),
+            kind: if *waits { NodeKind::Sleep(crate::time::Span::ZERO) } else { NodeKind::Transform(Json::null()) },
+            needs: needs.iter().map(|need| NodeId::from(*need)).collect(),
+            retry: None,
+            timeout: None,
+            when: None,
+        });
+        Arc::new(Plan { nodes: nodes.collect(), ..plan().plan().clone() }).compile().unwrap()
+    }
+
+    /// What is due beside each other, in words, from one look to the next.
+    fn looks(plan: &CompiledPlan, bound: usize, held: &[&str], steps: &[&[(&str, StepStatus)]]) -> Vec<String> {
+        let (mut state, mut cursor) = (JobState::new(JobId::from_u128(1)), Cursor::default());
+        let mut told = Vec::new();
+        for changed in steps {
+            for (node, status) in *changed {
+                state.steps.insert(StepPath::from(*node), StepState { status: *status, ..StepState::default() });
+            }
+            let waits = |path: &StepPath| held.contains(&&*path.text());
+            told.push(match due(&state, plan, bound, &mut cursor, waits) {
+                Due::Open(nodes) => nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(" "),
+                Due::Skip(node, _) => format!("skip {}", node.id),
+                Due::Failed(node) => format!("failed {node}"),
+                Due::Done => "done".to_owned(),
+            });
+        }
+        told
+    }
+
+    #[test]
+    fn a_set_runs_in_the_order_of_its_names_and_the_next_one_behind_all_of_it() {
+        use StepStatus::{Completed, Failed, Retrying, Running, Skipped};
+        // `c` is behind `b` alone, and waits for the whole set of `b` all the same.
+        let plan = of(&[("b", &[], false), ("a", &[], false), ("d", &["a", "b"], false), ("c", &["b"], false)]);
+        let steps: &[&[_]] =
+            &[&[], &[("a", Running)], &[("b", Completed)], &[("a", Completed)], &[("c", Skipped), ("d", Completed)]];
+        assert_eq!(looks(&plan, 8, &[], steps), ["a b", "a b", "a", "c d", "done"]);
+        assert_eq!(looks(&plan, 2, &[], &[&[("a", Retrying), ("b", Running)]]), ["a b"]);
+        // One at a time is the plan's own order.
+        for bound in [0, 1] {
+            assert_eq!(looks(&plan, bound, &[], steps), ["b", "b", "a", "d", "done"]);
+        }
+        assert_eq!(looks(&plan, 8, &[], &[&[("b", Failed)], &[("a", Failed)]]), ["failed b", "failed a"]);
+        let orphan = of(&[("a", &[], false), ("b", &[], false), ("c", &["a"], false)]);
+        assert_eq!(looks(&orphan, 8, &[], &[&[("a", Skipped), ("b", Completed)]]), ["skip c"]);
+    }
+
+    #[test]
+    fn no_more_are_due_than_may_run_and_what_waits_does_not_count() {
+        use StepStatus::{Failed, InDoubt, Retrying, Running};
+        let wide = of(&[("a", &[], false), ("b", &[], false), ("c", &[], false), ("d", &[], false)]);
+        assert_eq!(looks(&wide, 2, &[], &[&[]]), ["a b"]);
+        assert_eq!(looks(&wide, 2, &["a"], &[&[("a", Retrying)]]), ["b c"]);
+        assert_eq!(looks(&wide, 2, &["a", "b", "c", "d"], &[&[("a", InDoubt), ("b", Retrying)]]), [""]);
+        // What has begun is seen beyond the bound, so that its failure is.
+        assert_eq!(looks(&wide, 2, &[], &[&[("a", Running), ("b", Running), ("c", Running)]]), ["a b c"]);
+        assert_eq!(looks(&wide, 2, &[], &[&[("a", Running), ("b", Running), ("c", Failed)]]), ["failed c"]);
+    }
+
+    #[test]
+    fn a_set_with_a_wait_in_it_runs_one_at_a_time() {
+        use StepStatus::{Completed, Waiting};
+        let plan = of(&[("a", &[], false), ("b", &[], true), ("c", &[], false)]);
+        let steps: &[&[_]] = &[&[], &[("a", Completed)], &[("b", Waiting)], &[("b", Completed)]];
+        assert_eq!(looks(&plan, 8, &[], steps), ["a", "b", "b", "c"]);
+        assert_eq!(looks(&plan, 8, &["b"], &[&[("a", Completed), ("b", Waiting)]]), [""]);
+    }
 }

@@ -350,21 +350,22 @@ impl Draft {
         *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.checkpoint_seq) };
     }
 
-    /// Lays the facts onto a newer state, as far as it allows them. A known outcome comes before
-    /// anything new in a draft, so it is never what is dropped.
+    /// Lays the facts onto a newer state, as far as it allows them, and none that give the job away. A known outcome
+    /// comes before anything new in a draft, so it is never what is dropped.
     pub fn rebase(&mut self, state: JobState) -> Rebased {
-        let entries = std::mem::take(&mut self.entries);
+        let mut entries = std::mem::take(&mut self.entries);
         let (lease, expected_signals) = (self.lease, self.expected_signals.take());
         let settles = std::mem::take(&mut self.settles);
         let (total, base) = (entries.len(), state.clone());
+        // Whether the job is given away, or fails and with which step, is decided on the newer state: a wait that it counts on
+        // may have ended, or another step have failed.
+        if !aetheris_fault::planted!("given-away-unseen") {
+            entries.truncate(entries.iter().position(gives_away).unwrap_or(total));
+        }
         self.restart(state);
         if entries.into_iter().try_for_each(|entry| self.push_entry(entry)).is_err() {
-            // What is refused may have left its traces: those before it, which are not, are laid anew. The job is given away
-            // with all that it waits for, or is not.
-            let mut kept = std::mem::take(&mut self.entries);
-            if !aetheris_fault::planted!("given-away-in-part") {
-                kept.truncate(kept.iter().position(gives_away).unwrap_or(kept.len()));
-            }
+            // What is refused may have left its traces: those before it, which are not, are laid anew.
+            let kept = std::mem::take(&mut self.entries);
             self.restart(base);
             let again = kept.into_iter().try_for_each(|entry| self.push_entry(entry));
             let job = self.state.id;
@@ -387,9 +388,9 @@ impl Draft {
     }
 }
 
-/// Whether nobody holds the job any more after a fact of its run that is not the last one.
+/// Whether a fact says of the whole job how it goes on, by what all its steps had come to.
 fn gives_away(entry: &Entry) -> bool {
-    matches!(entry.fact.event.kind(), EventKind::JobWaiting | EventKind::JobRequeued)
+    matches!(entry.fact.event.kind(), EventKind::JobWaiting | EventKind::JobRequeued | EventKind::JobFailed)
 }
 
 fn timers_of(state: &JobState) -> Vec<TimerId> {
@@ -723,9 +724,9 @@ mod tests {
         assert_eq!((all.lease, all.expected_signals, all.ledger.len()), (LeaseChange::Release, expected(), 1));
     }
 
-    /// The job is given away with all that it waits for, or goes on: one of two waits may have ended meanwhile.
+    /// What the job waits for may have ended meanwhile: whether it is given away is decided on the newer state.
     #[test]
-    fn a_draft_that_cannot_give_the_job_away_whole_does_not_give_it_away() {
+    fn a_draft_does_not_give_the_job_away_on_a_newer_state() {
         let begun = || {
             let mut state = running();
             state.apply(&started("a").into()).unwrap();
@@ -736,10 +737,8 @@ mod tests {
         draft.push(&SystemIds, waiting("b")).unwrap();
         draft.push(&SystemIds, JobWaiting { correlation_key: None, ..waiting("a") }).unwrap();
         draft.release();
-        // `a` has failed: nothing of it waits any more.
-        let mut newer = begun();
-        newer.steps.get_mut(&"a".into()).unwrap().status = aetheris_core::step::StepStatus::Failed;
-        assert_eq!(draft.rebase(newer), Rebased::Cut);
+        // The state allows every fact of it.
+        assert_eq!(draft.rebase(begun()), Rebased::Cut);
         let left = unit(&draft);
         assert_eq!((left.events.len(), draft.state().status, left.lease), (1, JobStatus::Running, LeaseChange::Keep));
         assert!(draft.state().blocks.is_empty());

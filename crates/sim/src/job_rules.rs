@@ -96,7 +96,9 @@ pub(crate) fn first_failure(job: JobId, events: &[Recorded], tally: &mut Tally) 
         _ => None,
     });
     if let Some(ended) = ended {
-        tally.case("D15", first == Some(ended), || format!("{job}: it failed with {ended}, and {first:?} was the first"));
+        tally.case("D15", first == Some(ended), || {
+            format!("{job}: it failed with {ended}, and {first:?} was the first")
+        });
     }
 }
 
@@ -143,8 +145,9 @@ pub(crate) fn sessions(jobs: &[(JobRow, Vec<Recorded>)], tally: &mut Tally) {
             let begun = earlier.created_at < claimed;
             let ended = others.iter().find(terminal).map(|recorded| recorded.at);
             // Of two that arrived in one moment either may be the earlier one, but then the other is judged by it.
-            let later = earlier.created_at == row.created_at
-                && first_claim(others).is_none_or(|other| other > claimed || other == claimed && earlier.id > row.id);
+            let own_end = events.iter().find(terminal).map(|recorded| recorded.at);
+            let first = |other| other > claimed || (other == claimed && own_end.is_some_and(|end| end <= other));
+            let later = earlier.created_at == row.created_at && first_claim(others).is_none_or(first);
             tally.case("D13", !begun || later || ended.is_some_and(|ended| ended <= claimed), || {
                 format!("{} was claimed at {claimed}; {} of its session ended at {ended:?}", row.id, earlier.id)
             });

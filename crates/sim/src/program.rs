@@ -459,7 +459,10 @@ fn beside_each_other(steps: &mut [Step]) -> u64 {
     for (place, step) in steps.iter_mut().enumerate() {
         step.needs.retain(|need| need + 1 != place || random.chance(350));
         // A set with a wait in it runs one step at a time.
-        if random.chance(700) && matches!(step.kind, Kind::Sleep(_) | Kind::Timer(_) | Kind::Wait { .. }) && place % 3 > 0 {
+        if random.chance(700)
+            && matches!(step.kind, Kind::Sleep(_) | Kind::Timer(_) | Kind::Wait { .. })
+            && place % 3 > 0
+        {
             step.kind = draw_tool(&mut random, EffectClass::AtMostOnce);
         }
     }

@@ -17,8 +17,8 @@ use aetheris_check::Report;
 /// storm.
 pub const IDS: [&str; 44] = [
     "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C5", "C6", "C7", "C9", "D11", "D12", "D13",
-    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "ROUND", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "T1", "T2", "T3",
-    "T4", "T5", "T6", "T7", "T8",
+    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "ROUND", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9",
+    "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8",
 ];
 
 /// What is looked at beside these where the store has a file: whether jobs of a session began in their turn, and others not

@@ -224,7 +224,8 @@ impl JobState {
         self.owner = None;
         if let Some(open) = self.blocks.of(&e.node) {
             // It goes on, while its job was at work for others.
-            let same = (open.doubt, open.wait_type, &open.correlation_key) == (e.doubt, e.wait_type, &e.correlation_key);
+            let same =
+                (open.doubt, open.wait_type, &open.correlation_key) == (e.doubt, e.wait_type, &e.correlation_key);
             let other = || Illegal::Contradiction(format!("node `{}` waits for something else", e.node));
             return same.then_some(()).ok_or_else(other);
         }

@@ -192,6 +192,13 @@ impl StepState {
         invocation.answered_late.or(open.then_some(DoubtOutcome::Unresolved))
     }
 
+    /// What is left of the delay before its next try at a moment; all of it while the store has not given its time.
+    #[must_use]
+    pub fn delay_left(&self, now: Timestamp) -> Span {
+        let left = self.retry_at.map(|at| at.since(now));
+        left.or(self.retry_delay).unwrap_or(Span::ZERO)
+    }
+
     /// Whether "did not happen" was said of the current permit.
     #[must_use]
     pub fn is_disproved(&self) -> bool {

@@ -154,7 +154,7 @@ pub const BUGS: &[Bug] = &[
     survivor("deposit-of-another-step", "a late outcome is kept under the name of another step"),
     survivor("first-step-concludes", "the end of a body is taken for that of the first step"),
     survivor("end-concluded-twice", "the end of a step is drafted twice"),
-    survivor("given-away-in-part", "a job is given away for one of two waits, of which the other has just ended"),
+    survivor("given-away-unseen", "a job is given away for a wait that has just ended"),
     survivor("body-forgotten", "a run forgets that the body of a step is under way"),
     survivor("bound-not-kept", "more steps run at once than the plan allows"),
     survivor("call-beside-a-failure", "a call leaves beside a step that has failed"),

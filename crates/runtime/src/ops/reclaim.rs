@@ -111,7 +111,12 @@ pub fn taken_back(state: &JobState, ledger: &Ledger, proof: Proof, max_attempts:
         let message = format!(
             "the job was taken back from a lost worker {max_attempts} times in a row without a node finishing; it is not tried again"
         );
-        return failed(state, ledger, JobFailed { error: Failure::new("attempts_exhausted", message), node: None }, ENDED_OVER_CALL);
+        return failed(
+            state,
+            ledger,
+            JobFailed { error: Failure::new("attempts_exhausted", message), node: None },
+            ENDED_OVER_CALL,
+        );
     }
     let reason = match proof {
         Proof::Expired => RequeueReason::LeaseExpired,

@@ -1,6 +1,8 @@
 //! Timers: fired exactly once, by whichever process gets there first.
 
-use aetheris_core::event::{EndCause, Failure, JobCancelRequested, JobFailed, TimerFired, TimerId, WaitCompleted, WaitEnd};
+use aetheris_core::event::{
+    EndCause, Failure, JobCancelRequested, JobFailed, TimerFired, TimerId, WaitCompleted, WaitEnd,
+};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::projection::TimerChange;

@@ -217,7 +217,13 @@ async fn ask_about(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Opti
     outcome
 }
 
-async fn ask(rt: &Runtime, until: &Interrupts<'_>, request: ModelRequest, asked: Asked, took: impl Fn() -> u64) -> Option<Said> {
+async fn ask(
+    rt: &Runtime,
+    until: &Interrupts<'_>,
+    request: ModelRequest,
+    asked: Asked,
+    took: impl Fn() -> u64,
+) -> Option<Said> {
     aetheris_fault::crash_point!("run.model.before_call");
     let limit = awaited(request.timeout);
     let answer = tokio::select! {
@@ -253,7 +259,12 @@ async fn rest(until: &Interrupts<'_>, span: Span) -> Option<Said> {
 }
 
 /// Calls a tool whose call may be dropped, and awaits it for at most so long; `None` when the run was interrupted.
-async fn call_cancellable(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall, limit: Duration) -> Option<ToolOutcome> {
+async fn call_cancellable(
+    rt: &Runtime,
+    until: &Interrupts<'_>,
+    call: ToolCall,
+    limit: Duration,
+) -> Option<ToolOutcome> {
     tokio::select! {
         biased;
         outcome = rt.tools.call(call) => Some(outcome),

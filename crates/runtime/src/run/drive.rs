@@ -17,7 +17,6 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitType};
 use aetheris_core::schedule::{self, Due};
 use aetheris_core::state::Blocked;
-use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_store::Purpose;
 use tokio::time::Instant;
@@ -92,7 +91,8 @@ impl<'r> Run<'r> {
     }
 
     fn bound(&self) -> usize {
-        self.plan.parallel_steps(self.rt.settings.max_parallel_steps)
+        let bound = self.plan.parallel_steps(self.rt.settings.max_parallel_steps);
+        if aetheris_fault::planted!("bound-not-kept") { bound * 2 - 1 } else { bound }
     }
 
     fn due<'p>(&mut self, plan: &'p CompiledPlan) -> Due<'p> {
@@ -123,8 +123,7 @@ impl<'r> Run<'r> {
 
     /// Begins what may begin, and takes in what ends next.
     async fn work(&mut self, nodes: &[&Node], bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
-        let bound = if aetheris_fault::planted!("bound-not-kept") { nodes.len() + 1 } else { self.bound() };
-        let room = bound.saturating_sub(bodies.len());
+        let room = self.bound().saturating_sub(bodies.len());
         let (mut ready, mut decided) = (Vec::new(), false);
         for node in nodes {
             if ready.len() >= room || self.is_far() {
@@ -139,7 +138,8 @@ impl<'r> Run<'r> {
             self.accepted_from.remove(&key);
             decided = true;
             ready.extend(self.advance(node, prepared, bodies).await?);
-            if self.state().step_status(&StepPath::from(&node.id)) == StepStatus::Failed {
+            // A write may have brought the news.
+            if self.failed || self.is_to_stop() {
                 break;
             }
         }
@@ -197,7 +197,8 @@ impl<'r> Run<'r> {
     async fn listen(&mut self, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         let mut ended = bodies.next_now().await;
         if ended.is_none() {
-            if bodies.beside(self.send()).await? == Rebased::Cut {
+            let counted = self.count_delays(bodies).await?;
+            if counted == Rebased::Cut || bodies.beside(self.send()).await? == Rebased::Cut {
                 return Ok(());
             }
             ended = self.next_to_end(bodies).await?;
@@ -231,7 +232,10 @@ impl<'r> Run<'r> {
 
     pub(super) fn view<'v>(&'v self, node: &'v Node) -> View<'v> {
         View {
-            accepted_from: self.accepted_from.get(&IdempotencyKey::derive(self.state().id, &StepPath::from(&node.id), 0)).copied(),
+            accepted_from: self
+                .accepted_from
+                .get(&IdempotencyKey::derive(self.state().id, &StepPath::from(&node.id), 0))
+                .copied(),
             fence: self.lease.fence,
             ids: self.ids(),
             rows: &self.rows,
@@ -248,34 +252,41 @@ impl<'r> Run<'r> {
 
     /// A step waits. Others go on; the job is given away once none can.
     fn hold(&mut self, node: &Node, release: Release) {
-        let until = match &release {
-            Release::Requeue(delay) => Some(Instant::now() + delay.to_std()),
-            Release::Block { .. } => None,
-        };
-        self.held.insert(StepPath::from(&node.id), Held { release, until });
+        self.held.insert(StepPath::from(&node.id), Held { release, until: None });
+    }
+
+    /// Steps that wait for their next try beside others: their delays count from the moment at which the store has them.
+    async fn count_delays(&mut self, bodies: &mut Bodies<'r>) -> Result<Rebased, Stop> {
+        let uncounted = |held: &Held| held.until.is_none() && matches!(held.release, Release::Requeue(_));
+        if !self.held.values().any(uncounted) {
+            return Ok(Rebased::Whole);
+        }
+        let written = bodies.beside(self.flush(Purpose::Record)).await?;
+        let mut all = std::mem::take(&mut self.held);
+        for (path, held) in all.iter_mut().filter(|(_, held)| uncounted(held)) {
+            held.until = Some(Instant::now() + self.delay_left(path).to_std());
+        }
+        self.held = all;
+        Ok(written)
     }
 
     /// Nothing can go on: the job is given away with all that is drafted. `None` when the newer state does not allow it, or
     /// a delay is all but over.
     async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
-        let (mut delay, mut blocked) = (None, false);
-        for (path, Held { release, .. }) in std::mem::take(&mut self.held) {
-            match release {
-                Release::Requeue(_) => {
-                    let left = self.delay_left(&path);
-                    if left <= limits::BACKOFF_HELD_MAX {
-                        return Ok(None);
-                    }
-                    delay = Some(delay.map_or(left, |other: Span| other.min(left)));
-                }
-                Release::Block { facts, expected } => {
-                    // What does not fit is blocked on when the job is looked at again.
-                    if self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX <= limits::UNIT_EVENTS_MAX || !blocked {
-                        self.draft.expect_signals(expected);
-                        self.take(facts)?;
-                        blocked = true;
-                    }
-                }
+        let held = std::mem::take(&mut self.held);
+        let delayed = held.iter().filter(|(_, held)| matches!(held.release, Release::Requeue(_)));
+        let delay = delayed.map(|(path, _)| self.delay_left(path)).min();
+        if delay.is_some_and(|left| left <= limits::BACKOFF_HELD_MAX) {
+            return Ok(None);
+        }
+        let mut blocked = false;
+        for Held { release, .. } in held.into_values() {
+            let Release::Block { facts, expected } = release else { continue };
+            // What does not fit is blocked on when the job is looked at again.
+            if self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX <= limits::UNIT_EVENTS_MAX || !blocked {
+                self.draft.expect_signals(expected);
+                self.take(facts)?;
+                blocked = true;
             }
         }
         let (purpose, end) = match delay {
@@ -304,11 +315,9 @@ impl<'r> Run<'r> {
         Ok(Some(end))
     }
 
-    /// What is left of the delay before a step's next try: all of it where that is not written yet.
+    /// What is left of the delay before a step's next try.
     fn delay_left(&self, path: &StepPath) -> Span {
-        let step = self.state().steps.get(path);
-        let left = step.and_then(|step| step.retry_at).map(|at| at.since(self.state().last_at));
-        left.or_else(|| step.and_then(|step| step.retry_delay)).unwrap_or(Span::ZERO)
+        self.state().steps.get(path).map_or(Span::ZERO, |step| step.delay_left(self.state().last_at))
     }
 
     /// A wait that goes on, named once more where the job would else not wait for it, or park although it is a short one:

@@ -91,6 +91,14 @@ impl Run<'_> {
         Ok(kept)
     }
 
+    /// Before the job is read again: a draft is laid onto a newer state only when nothing of it is on its way.
+    pub(super) async fn settle_sent(&mut self) -> Result<(), Stop> {
+        if self.land().await? == Rebased::Cut {
+            self.flush(Purpose::Record).await?;
+        }
+        Ok(())
+    }
+
     /// Awaits the unit on its way. [`Rebased::Cut`] says that it could not be kept whole; what ran ahead of it is gone.
     pub(super) async fn land(&mut self) -> Result<Rebased, Stop> {
         match &mut self.sent {

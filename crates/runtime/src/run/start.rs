@@ -15,8 +15,8 @@ use super::body::{self, Begun, Interrupts, LeaseNeed, Written};
 use super::keep::owed_by;
 use super::prepared::{Body, Next, Permit, Role, Said};
 use super::{Run, Stop, doubt, permit, step};
-use crate::ops::Deposit;
 use crate::draft::Rebased;
+use crate::ops::Deposit;
 
 /// Whether a body may begin.
 enum Begin {
@@ -79,6 +79,10 @@ impl<'r> Run<'r> {
         let Ended { path, said } = ended;
         let plan = Arc::clone(&self.plan);
         let (Some(said), Some(node)) = (said?, plan.node(path.node())) else { return Ok(()) };
+        let stops = self.failed || self.is_to_stop();
+        if stops && matches!(said, Said::Rested | Said::Judged(..)) {
+            return Ok(());
+        }
         self.answered |= under_way.leaves;
         if let Some(error) = said.own_want() {
             let error = error.clone();
@@ -96,11 +100,13 @@ impl<'r> Run<'r> {
             && doubt::needs_a_look(question, outcome)
         {
             // The row as the store has it now: what this run has written of it is not in what it has loaded.
+            bodies.beside(self.settle_sent()).await?;
             bodies.beside(self.look_again()).await?;
         }
         let elsewhere = Standpoint::of(self.state(), &path) != under_way.stands;
         if elsewhere && !aetheris_fault::planted!("result-of-a-cut-start") {
             let owed = self.owed_after(node, said);
+            bodies.beside(self.settle_sent()).await?;
             return bodies.beside(self.deposit_at_once(owed)).await;
         }
         let other = self.plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).cloned();

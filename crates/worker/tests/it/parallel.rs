@@ -101,7 +101,8 @@ async fn the_permissions_of_a_set_are_one_write() {
 #[tokio::test(start_paused = true)]
 async fn a_failure_ends_what_may_be_dropped_awaits_the_rest_and_is_that_of_the_first_name() {
     let world = World::new();
-    let file = agent(4, 4, "pure").replace("b: { kind: function, function: f, effect: pure", "b: { kind: function, function: f");
+    let file = agent(4, 4, "pure")
+        .replace("b: { kind: function, function: f, effect: pure", "b: { kind: function, function: f");
     world.put(&file).await;
     let no = |code: &str| ToolOutcome::RefusedPermanent(Failure::new(code, "no"));
     let (_process, job, releases) = held(&world, &["a", "b", "c", "d"], |name| match name {
@@ -118,7 +119,10 @@ async fn a_failure_ends_what_may_be_dropped_awaits_the_rest_and_is_that_of_the_f
     let Some(Ending::Failed { error, node }) = state.ending.clone() else { panic!("{:?}", state.ending) };
     assert_eq!((error.code.as_str(), node), ("c", Some("c".into())));
     assert_eq!(state.node_status(&"b".into()), StepStatus::Completed);
-    assert_eq!((state.node_status(&"a".into()), state.node_status(&"d".into())), (StepStatus::Running, StepStatus::Running));
+    assert_eq!(
+        (state.node_status(&"a".into()), state.node_status(&"d".into())),
+        (StepStatus::Running, StepStatus::Running)
+    );
     assert_eq!(world.tools.count("end"), 0);
     // Two that fail together: the first of the names.
     let world = World::new();
@@ -136,7 +140,8 @@ async fn a_failure_ends_what_may_be_dropped_awaits_the_rest_and_is_that_of_the_f
 #[tokio::test(start_paused = true)]
 async fn no_call_leaves_beside_a_step_that_fails_before_it_begins() {
     let world = World::new();
-    let file = agent(4, 2, "at_most_once").replace("tool: b, input: { of: b }", "tool: b, input: { of: \"{{ message.none.such }}\" }");
+    let file = agent(4, 2, "at_most_once")
+        .replace("tool: b, input: { of: b }", "tool: b, input: { of: \"{{ message.none.such }}\" }");
     world.put(&file).await;
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
@@ -324,7 +329,10 @@ async fn a_kill_while_several_run_repeats_no_call() {
 #[tokio::test(start_paused = true)]
 async fn a_set_with_a_wait_runs_one_step_at_a_time() {
     let world = World::new();
-    let file = agent(4, 2, "pure").replace("    - { id: last", "    - { id: aa, kind: wait, wait_type: signal, correlation_key: k }\n    - { id: last");
+    let file = agent(4, 2, "pure").replace(
+        "    - { id: last",
+        "    - { id: aa, kind: wait, wait_type: signal, correlation_key: k }\n    - { id: last",
+    );
     world.put(&file).await;
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;

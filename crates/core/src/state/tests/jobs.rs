@@ -190,6 +190,33 @@ fn a_signal_or_time_ends_the_wait_of_its_node() {
     assert_eq!(by_time.step("a").wait_end, Some(WaitEnd::Time));
 }
 
+/// A step that waits does not keep its job from going on with another, whose wait is told of again when the job is given away.
+#[test]
+fn a_job_is_at_work_for_one_step_while_another_waits() {
+    let story = Story::started().then(node_started("b", 1)).then(waiting("a", Some("key")));
+    let park = |node: &str| JobWaiting { park: true, ..waiting(node, None) };
+    assert_eq!(story.clone().then(park("b")).0.status, JobStatus::Waiting, "it parks only if it would for both");
+    let since = story.0.blocks.oldest().unwrap().since;
+    let story = story.then(park("b")).then(requeued(RequeueReason::Retry));
+    assert_eq!((story.0.status, story.0.not_before.is_some()), (JobStatus::Pending, true));
+    for reason in [RequeueReason::Draining, RequeueReason::LeaseExpired, RequeueReason::HolderDied] {
+        let blocked = Story::started().then(waiting("a", None));
+        says(&blocked.refuses(requeued(reason)), "held by nobody");
+    }
+    // The end of a wait ends the delay of another step's next try.
+    let story = story.then(timed_out("b"));
+    assert_eq!((story.0.status, story.0.not_before, story.0.not_before_delay), (JobStatus::Pending, None, None));
+    let story = story.then(claimed());
+    assert_eq!(story.clone().then(timed_out("a")).0.status, JobStatus::Running);
+    says(&story.refuses(waiting("a", Some("other"))), "waits for something else");
+    says(
+        &story.refuses(JobWaiting { wait_type: WaitType::Timer, ..waiting("a", Some("key")) }),
+        "waits for something else",
+    );
+    let story = story.then(waiting("a", Some("key")));
+    assert_eq!((story.0.status, story.0.blocks.oldest().unwrap().since), (JobStatus::Waiting, since));
+}
+
 #[test]
 fn an_end_is_asked_for_once_of_a_running_job_and_nothing_new_starts_then() {
     says(&Story::accepted().refuses(end_requested()), "asked for once");

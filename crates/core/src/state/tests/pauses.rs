@@ -78,6 +78,22 @@ fn a_doubt_is_answered_while_its_job_is_paused() {
     assert_eq!(answered.0.status, JobStatus::Paused);
 }
 
+/// Of a job that waits for two steps the end of one sets it going, also when it was held still meanwhile.
+#[test]
+fn a_paused_job_that_waits_for_two_goes_on_with_what_has_ended() {
+    let two = || Story::started().then(node_started("b", 1)).then(waiting("a", Some("key"))).then(waiting("b", None));
+    let resumes = |story: Story| story.then(resumed()).0.status;
+    assert_eq!(resumes(two().then(paused())), JobStatus::Waiting);
+    let ended = two().then(paused()).then(timed_out("b"));
+    assert_eq!((ended.0.status, ended.0.open_key()), (JobStatus::Paused, Some("key")));
+    assert_eq!(resumes(ended.clone()), JobStatus::Pending);
+    assert_eq!(resumes(ended.then(timed_out("a"))), JobStatus::Pending);
+    // It was at work for one of them when it was paused.
+    let at_work = two().then(timed_out("b")).then(claimed()).then(asked()).then(paused());
+    assert_eq!(at_work.0.open_key(), Some("key"));
+    assert_eq!(resumes(at_work), JobStatus::Pending);
+}
+
 #[test]
 fn a_job_that_is_held_pauses_when_its_holder_lets_it_go() {
     says(&Story::started().refuses(paused()), "pauses when that was asked for");

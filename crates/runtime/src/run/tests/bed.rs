@@ -176,6 +176,14 @@ impl Bed {
         (names, next)
     }
 
+    /// The back-off of the step is over.
+    pub(super) fn rested(&mut self) {
+        let now = self.state.last_at;
+        if let Some(step) = self.state.steps.get_mut(&"n".into()) {
+            step.retry_at = Some(now);
+        }
+    }
+
     /// What is next of a step whose block is over: the job runs again.
     pub(super) fn prepare_running(&mut self) -> (Vec<&'static str>, Next) {
         self.state.status = JobStatus::Running;

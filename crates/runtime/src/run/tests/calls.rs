@@ -68,6 +68,7 @@ fn each_permit_carries_the_key_and_the_input_of_the_first() {
     let (facts, next) = bed.conclude(Said::Permitted(unknown(false), permit));
     assert_eq!(facts, ["tool_invocation_finished", "node_retry_scheduled"]);
     assert!(matches!(next, Next::Record), "{next:?}");
+    bed.rested();
     let prepared = bed.ask(step::prepare).unwrap();
     let asked = prepared.facts.iter().find_map(|fact| match &fact.event {
         Event::ToolInvocationStarted(asked) => Some((asked.permit, asked.input.clone(), asked.key)),

@@ -267,6 +267,7 @@ fn a_happened_is_caught_up_whichever_permit_the_loaded_row_is_of() {
     let refused = ToolOutcome::RefusedRetryable { error: Failure::new("busy", ""), retry_after: None };
     bed.conclude(Said::Permitted(refused, first));
     bed.rows.ledger.get_mut(&first.key).unwrap().status = LedgerStatus::RefusedRetryable;
+    bed.rested();
     let Body::Call(_, Role::Permit(second)) = bed.begin() else { panic!("no second call") };
     let unknown = ToolOutcome::Unknown { error: Failure::new("lost", ""), retry_after: None, timeout: false };
     bed.conclude(Said::Permitted(unknown, second));
