@@ -50,10 +50,10 @@ fn delayed(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
                 waits.insert(&waiting.node);
             }
             // The step can go on, whatever another one's next try waits for.
-            Event::WaitCompleted(WaitCompleted { node, .. }) | Event::InDoubtResolved(InDoubtResolved { node, .. }) => {
-                if waits.remove(node) {
-                    not_before = None;
-                }
+            Event::WaitCompleted(WaitCompleted { node, .. }) | Event::InDoubtResolved(InDoubtResolved { node, .. })
+                if waits.remove(node) =>
+            {
+                not_before = None;
             }
             Event::JobRequeued(requeued) => {
                 not_before = requeued.after_us.map(|delay| recorded.at.after(Span::from_micros(delay)));

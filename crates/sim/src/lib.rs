@@ -9,6 +9,7 @@
 
 pub mod batch;
 pub mod clients;
+mod draw;
 pub mod fault_rates;
 pub mod in_place;
 mod job_rules;

@@ -1,15 +1,12 @@
 //! What each event does to the state, and what the tables refuse.
 
-use super::{
-    Blocked, Doubt, Ending, Invocation, InvocationPhase, JobState, Output, Ownership, PlanRef, StepState, Timer,
-    WaitPhase, WaitRecord,
-};
-use crate::event::{self, Answer, DoubtOutcome, Event, InvocationOutcome, Recorded, RequeueReason, TimerId, WaitEnd};
+use super::{Ending, Invocation, JobState, Output, Ownership, PlanRef, StepState, Timer, WaitPhase};
+use crate::event::{self, Answer, Event, Recorded, RequeueReason, TimerId, WaitEnd};
 use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
 use crate::limits;
 use crate::path::StepPath;
-use crate::step::{IllegalStepMove, StepStatus, StepTrigger};
+use crate::step::{IllegalStepMove, StepTrigger};
 use crate::time::{Span, Timestamp};
 
 /// Why an event cannot follow the ones before it.
@@ -140,14 +137,14 @@ impl JobState {
         Ok(())
     }
 
-    fn step(&mut self, node: &StepPath, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
+    pub(super) fn step(&mut self, node: &StepPath, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
         let step = self.steps.entry(node.clone()).or_default();
         step.status = step.status.next(trigger).map_err(|source| Illegal::Step { node: node.clone(), source })?;
         Ok(step)
     }
 
     /// Steps move only while a worker holds the job.
-    fn within_run(&self) -> Result<(), Illegal> {
+    pub(super) fn within_run(&self) -> Result<(), Illegal> {
         if self.status == JobStatus::Running {
             Ok(())
         } else {
@@ -157,18 +154,11 @@ impl JobState {
 
     /// A try that "did not happen" has ended is ended in the unit of that answer, which may come from outside
     /// while nobody holds the job.
-    fn within_run_or_disproof(&self, node: &StepPath) -> Result<(), Illegal> {
+    pub(super) fn within_run_or_disproof(&self, node: &StepPath) -> Result<(), Illegal> {
         let step = self.steps.get(node);
         let just = step.is_some_and(|step| step.doubt.is_some() && step.is_disproved());
         let idle = matches!(self.status, JobStatus::Pending | JobStatus::Paused);
         if idle && just { Ok(()) } else { self.within_run() }
-    }
-
-    fn invocation_of(&mut self, node: &StepPath) -> Result<&mut Invocation, Illegal> {
-        self.steps
-            .get_mut(node)
-            .and_then(|step| step.invocation.as_mut())
-            .ok_or_else(|| Illegal::Contradiction(format!("node `{node}` has no invocation")))
     }
 
     fn created(&mut self, e: &event::JobCreated) {
@@ -218,97 +208,6 @@ impl JobState {
         Ok(())
     }
 
-    fn waiting(&mut self, e: &event::JobWaiting) -> Result<(), Illegal> {
-        self.refuse_when_ending()?;
-        self.move_job(if e.park { JobTrigger::Park } else { JobTrigger::Wait })?;
-        self.owner = None;
-        if let Some(open) = self.blocks.of(&e.node) {
-            // It goes on, while its job was at work for others.
-            let same =
-                (open.doubt, open.wait_type, &open.correlation_key) == (e.doubt, e.wait_type, &e.correlation_key);
-            let other = || Illegal::Contradiction(format!("node `{}` waits for something else", e.node));
-            return same.then_some(()).ok_or_else(other);
-        }
-        if e.doubt {
-            if self.step_status(&e.node) != StepStatus::InDoubt {
-                return Err(Illegal::Contradiction(format!("node `{}` is not in doubt", e.node)));
-            }
-        } else {
-            self.step(&e.node, StepTrigger::Wait)?;
-        }
-        if let Some(key) = &e.correlation_key {
-            if self.waits.len() >= limits::JOB_WAITS_MAX {
-                return Err(Illegal::Bound { bound: limits::JOB_WAITS_MAX as u64, what: "waits" });
-            }
-            let record = WaitRecord { node: e.node.clone(), phase: WaitPhase::Open, wait_type: e.wait_type };
-            if self.waits.insert(key.clone(), record).is_some() {
-                return Err(Illegal::KeyUsed(key.clone()));
-            }
-        }
-        self.blocks.insert(Blocked {
-            correlation_key: e.correlation_key.clone(),
-            doubt: e.doubt,
-            node: e.node.clone(),
-            reason: e.reason.clone(),
-            since: Timestamp::default(),
-            wait_type: e.wait_type,
-        });
-        Ok(())
-    }
-
-    /// Takes the block away and closes its key.
-    fn unblock(&mut self, node: &StepPath, phase: WaitPhase) -> Result<Blocked, Illegal> {
-        self.move_job(JobTrigger::Unblock)?;
-        let blocked = self
-            .blocks
-            .take(node)
-            .ok_or_else(|| Illegal::Contradiction(format!("the job is not blocked on node `{node}`")))?;
-        // The step can go on, whatever another one's next try waits for.
-        (self.not_before, self.not_before_delay) = (None, None);
-        self.able_when_resumed();
-        self.close_key(blocked.correlation_key.as_deref(), phase);
-        self.timers.remove(&TimerId::Wait(node.clone()));
-        self.timers.remove(&TimerId::Doubt(node.clone()));
-        Ok(blocked)
-    }
-
-    fn close_key(&mut self, key: Option<&str>, phase: WaitPhase) {
-        if let Some(record) = key.and_then(|key| self.waits.get_mut(key)) {
-            record.phase = phase;
-        }
-    }
-
-    /// It changes nothing: the wait that it names goes on.
-    fn signal_refused(&self, e: &event::SignalRefused) -> Result<(), Illegal> {
-        let named = self.blocks.of(&e.node).and_then(|blocked| blocked.correlation_key.as_ref());
-        if named == Some(&e.correlation_key) {
-            return Ok(());
-        }
-        Err(Illegal::Contradiction(format!("the job does not wait for `{}`", e.correlation_key)))
-    }
-
-    fn wait_completed(&mut self, e: &event::WaitCompleted) -> Result<(), Illegal> {
-        let phase = match &e.by {
-            WaitEnd::Signal { payload, signal } => {
-                WaitPhase::Delivered { payload_hash: payload.hash(), signal: *signal }
-            }
-            WaitEnd::Time => WaitPhase::Over,
-        };
-        let blocked = self.unblock(&e.node, phase)?;
-        if blocked.doubt {
-            if !matches!(e.by, WaitEnd::Time) {
-                return Err(Illegal::Contradiction("a signal never answers a doubt".to_owned()));
-            }
-            if let Some(doubt) = self.steps.get_mut(&e.node).and_then(|step| step.doubt.as_mut()) {
-                doubt.waited = true;
-            }
-            return Ok(());
-        }
-        let step = self.step(&e.node, StepTrigger::Unblock)?;
-        step.wait_end = Some(e.by.clone());
-        Ok(())
-    }
-
     fn end_requested(&mut self, e: &event::JobCancelRequested) -> Result<(), Illegal> {
         let repeated = self.end_requested.is_some_and(event::EndCause::ends);
         if self.status != JobStatus::Running || repeated || !e.cause.ends() {
@@ -318,7 +217,7 @@ impl JobState {
         Ok(())
     }
 
-    fn refuse_when_ending(&self) -> Result<(), Illegal> {
+    pub(super) fn refuse_when_ending(&self) -> Result<(), Illegal> {
         self.end_requested.map_or(Ok(()), |cause| Err(Illegal::Ending(cause)))
     }
 
@@ -410,162 +309,11 @@ impl JobState {
         Ok(())
     }
 
-    fn invocation_started(&mut self, e: &event::ToolInvocationStarted) -> Result<(), Illegal> {
-        self.refuse_when_ending()?;
-        self.within_run()?;
-        let step = self.step(&e.node, StepTrigger::Call)?;
-        let previous = step.invocation.take();
-        if previous.as_ref().is_some_and(|earlier| !earlier.allows_next_permit()) {
-            return Err(Illegal::Contradiction(format!(
-                "permit {} of node `{}` cannot follow: the one before it does not allow another",
-                e.permit, e.node
-            )));
-        }
-        let input = match (&previous, &e.input) {
-            (None, Some(input)) if e.permit == 1 => input.clone(),
-            (Some(earlier), None) if earlier.permit + 1 == e.permit && earlier.key == e.key => earlier.input.clone(),
-            (None | Some(_), _) => {
-                return Err(Illegal::Contradiction(format!(
-                    "permit {} of node `{}` is out of order",
-                    e.permit, e.node
-                )));
-            }
-        };
-        step.doubt = None;
-        step.invocation = Some(Invocation {
-            answered_late: None,
-            class: e.effect,
-            deadline: Timestamp::default(),
-            input,
-            key: e.key,
-            lifetime: Span::from_micros(e.lifetime_us),
-            permit: e.permit,
-            permit_id: e.permit_id,
-            phase: InvocationPhase::Started,
-            tool: e.tool.clone(),
-            tool_version: e.tool_version.clone(),
-            unsent: previous.map_or(0, |earlier| earlier.unsent),
-        });
-        Ok(())
-    }
-
-    fn invocation_finished(&mut self, e: &event::ToolInvocationFinished) -> Result<(), Illegal> {
-        self.within_run()?;
-        let invocation = self.invocation_of(&e.node)?;
-        let open = match invocation.phase {
-            InvocationPhase::Started => true,
-            InvocationPhase::Resolved(DoubtOutcome::Happened) => e.outcome == InvocationOutcome::Committed,
-            InvocationPhase::Finished(_) | InvocationPhase::Resolved(_) => false,
-        };
-        if !open || invocation.permit != e.permit {
-            return Err(Illegal::Contradiction(format!(
-                "permit {} of node `{}` has an outcome already",
-                e.permit, e.node
-            )));
-        }
-        invocation.phase = InvocationPhase::Finished(e.outcome);
-        invocation.unsent += u32::from(e.outcome == InvocationOutcome::NotSent);
-        if let Some(step) = self.steps.get_mut(&e.node) {
-            step.source = e.source;
-        }
-        Ok(())
-    }
-
-    fn command_committed(&mut self, e: &event::CommandCommitted) -> Result<(), Illegal> {
-        let invocation = self.invocation_of(&e.node)?;
-        if invocation.phase != InvocationPhase::Finished(InvocationOutcome::Committed) {
-            return Err(Illegal::Contradiction(format!("the command of node `{}` has no effect", e.node)));
-        }
-        let key = invocation.key;
-        if let Some(step) = self.steps.get_mut(&e.node) {
-            step.output = Some(Output::Effect(key));
-        }
-        Ok(())
-    }
-
     fn timer_fired(&mut self, timer: &TimerId) -> Result<(), Illegal> {
         self.timers
             .remove(timer)
             .map(drop)
             .ok_or_else(|| Illegal::Contradiction(format!("the timer {timer} is not set")))
-    }
-
-    fn in_doubt(&mut self, e: &event::StepInDoubt) -> Result<(), Illegal> {
-        let invocation = self.invocation_of(&e.node)?;
-        if invocation.permit != e.permit || invocation.phase != InvocationPhase::Started {
-            return Err(Illegal::Contradiction(format!("permit {} of node `{}` is not open", e.permit, e.node)));
-        }
-        let step = self.step(&e.node, StepTrigger::Doubt)?;
-        let since = match &step.doubt {
-            Some(doubt) if e.policy == doubt.policy + 1 => doubt.since,
-            None if e.policy == 0 => Timestamp::default(),
-            None | Some(_) => {
-                return Err(Illegal::Contradiction(format!("node `{}` is not at policy {}", e.node, e.policy)));
-            }
-        };
-        step.doubt = Some(Doubt { policy: e.policy, reason: e.reason.clone(), since, waited: false });
-        Ok(())
-    }
-
-    /// An answer about a call that the job's end left in doubt is kept with it: the job does nothing more, and its step
-    /// stays as the end has left it. The call's own success takes a "did not happen" back.
-    fn answered_late(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
-        let status = self.step_status(&e.node);
-        let invocation = self.invocation_of(&e.node)?;
-        let open = match e.by {
-            event::Resolver::Operator => invocation.is_doubted(status) || invocation.is_left_unresolved(),
-            event::Resolver::LateDeposit => {
-                let denied = invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
-                invocation.is_doubted(status)
-                    || (denied && !status.is_terminal() && e.outcome == DoubtOutcome::Happened)
-            }
-            event::Resolver::Policy | event::Resolver::Reconcile => false,
-        };
-        if invocation.permit != e.permit || !open || e.outcome == DoubtOutcome::Unresolved {
-            return Err(Illegal::Contradiction(format!("permit {} of node `{}` is not in doubt", e.permit, e.node)));
-        }
-        invocation.phase = InvocationPhase::Resolved(e.outcome);
-        invocation.answered_late = Some(e.outcome);
-        Ok(())
-    }
-
-    fn doubt_resolved(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
-        if self.status.is_terminal() {
-            return self.answered_late(e);
-        }
-        let status = self.step_status(&e.node);
-        let invocation = self.invocation_of(&e.node)?;
-        // A success that came after "did not happen" takes that answer back, as long as no further permit was given.
-        let late = matches!(status, StepStatus::Running | StepStatus::Retrying)
-            && invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen)
-            && e.by == event::Resolver::LateDeposit
-            && e.outcome == DoubtOutcome::Happened;
-        let open = status == StepStatus::InDoubt || late;
-        // The step table alone would let "unresolved" follow another answer, or no doubt at all.
-        if invocation.permit != e.permit || !open {
-            return Err(Illegal::Contradiction(format!("permit {} of node `{}` is not in doubt", e.permit, e.node)));
-        }
-        invocation.phase = InvocationPhase::Resolved(e.outcome);
-        let step = match e.outcome {
-            DoubtOutcome::Happened | DoubtOutcome::DidNotHappen => self.step(&e.node, StepTrigger::Resolve)?,
-            // The step stays in doubt until its failure is written, in the same commit.
-            DoubtOutcome::Unresolved => self.step(&e.node, StepTrigger::Doubt)?,
-        };
-        step.source = e.by.source();
-        if late {
-            step.retry_at = None;
-            step.retry_delay = None;
-        }
-        if self.blocks.of(&e.node).is_some() {
-            return self.unblock(&e.node, WaitPhase::Over).map(drop);
-        }
-        // Others may be what the job waits for; this step can go on.
-        if self.status.is_blocked() {
-            self.move_job(JobTrigger::Unblock)?;
-        } else if self.status == JobStatus::Paused {
-            self.able_when_resumed();
-        }
-        Ok(())
     }
 }
 
