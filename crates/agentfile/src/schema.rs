@@ -27,8 +27,8 @@ pub fn json_schema() -> Value {
             "ownership": { "enum": ["job"], "default": "job", "description": "What a worker owns." },
             "model": reference("model", "The model of llm nodes without their own."),
             "max_parallel_steps": {
-                "type": "integer", "minimum": 0, "maximum": limits::PARALLEL_STEPS_MAX, "default": 0,
-                "description": "How many steps of a job run at once, of those that are ready together; 0 or 1: one at a time."
+                "type": "integer", "minimum": 0, "maximum": limits::PARALLEL_STEPS_MAX,
+                "description": "How many steps of a job run at once, of those that are ready together; 0 or 1: one at a time. Absent: what the server says."
             },
             "step_timeout": reference("duration", "The time one try of a step may take."),
             "deadline": reference("duration", "The time a whole job may take."),

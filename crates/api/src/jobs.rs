@@ -297,6 +297,14 @@ pub struct JobView {
     pub worker: Option<WorkerId>,
 }
 
+impl JobView {
+    /// All that it waits for, the oldest first; of a job from a list, the one wait that the list names.
+    pub fn open_waits(&self) -> impl Iterator<Item = &WaitingView> {
+        let listed = self.waiting.as_ref().filter(|_| self.waits.is_none());
+        self.waits.iter().flatten().chain(listed)
+    }
+}
+
 /// Why a job is held still.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PausedView {

@@ -146,11 +146,10 @@ impl NodeKind {
             Self::Wait(_) => "wait",
         }
     }
-}
 
-impl NodeKind {
     /// Whether a step of it does nothing but wait for something outside.
-    const fn waits_by_itself(&self) -> bool {
+    #[must_use]
+    pub const fn waits(&self) -> bool {
         match self {
             Self::Sleep(_) | Self::Wait(_) => true,
             Self::Condition | Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => false,
@@ -333,7 +332,7 @@ impl Plan {
         }
         let level = |mut nodes: Vec<usize>| {
             nodes.sort_by(|a, b| self.nodes[*a].id.cmp(&self.nodes[*b].id));
-            let one_at_a_time = nodes.iter().any(|position| self.nodes[*position].kind.waits_by_itself());
+            let one_at_a_time = nodes.iter().any(|position| self.nodes[*position].kind.waits());
             Level { nodes, one_at_a_time }
         };
         levels.into_iter().map(level).collect()
@@ -417,7 +416,7 @@ impl CompiledPlan {
     }
 
     /// The node at one place of a level.
-    pub(crate) fn of_level(&self, level: &Level, place: usize) -> Option<&Node> {
+    pub(crate) fn node_of_level(&self, level: &Level, place: usize) -> Option<&Node> {
         level.nodes.get(place).map(|position| &self.plan.nodes[*position])
     }
 

@@ -63,7 +63,7 @@ pub struct Projection {
     pub plan_hash: Option<Hash>,
     /// What it is doing.
     pub status: JobStatus,
-    /// What it waits for.
+    /// What it waits for; of several waits the foremost.
     pub waiting: Option<WaitingView>,
 }
 
@@ -94,7 +94,7 @@ impl Projection {
             Some(Ending::Failed { error, node }) => Some((error.clone(), node.clone())),
             Some(Ending::Answered(_) | Ending::Cancelled) | None => None,
         };
-        let waiting = state.blocks.oldest().map(WaitingView::from);
+        let waiting = state.blocks.foremost().map(WaitingView::from);
         Self {
             end_requested: state.end_requested,
             error,
@@ -195,7 +195,7 @@ mod tests {
         for (since, due) in
             [(None, Due::After(Span::ZERO)), (Some(Timestamp::from_micros(6)), Due::At(Timestamp::from_micros(6)))]
         {
-            state.paused = Some(Paused { able: false, parked: false, reason, since });
+            state.paused = Some(Paused { can_go_on: false, parked: false, reason, since });
             for unstamped in [false, true] {
                 assert_eq!(Projection::of(&state, unstamped).paused, Some((reason, due)));
             }

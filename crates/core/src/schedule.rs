@@ -99,7 +99,7 @@ pub fn due<'a>(
     while let Some(level) = plan.level(cursor.level) {
         let bound = if level.one_at_a_time { 1 } else { bound };
         let (mut open, mut place, mut ended) = (Vec::new(), cursor.place, true);
-        while let Some(node) = plan.of_level(level, place) {
+        while let Some(node) = plan.node_of_level(level, place) {
             // What has begun is looked at all the same: it may have failed.
             if open.len() >= bound && state.node_status(&node.id) == StepStatus::Pending {
                 break;

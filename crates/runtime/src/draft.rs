@@ -350,8 +350,8 @@ impl Draft {
         *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.checkpoint_seq) };
     }
 
-    /// Lays the facts onto a newer state, as far as it allows them, and none that give the job away. A known outcome
-    /// comes before anything new in a draft, so it is never what is dropped.
+    /// Lays the facts onto a newer state, as far as it allows them, and none that decide how the
+    /// whole job goes on. An outcome that is cut off is to be deposited: it is known all the same.
     pub fn rebase(&mut self, state: JobState) -> Rebased {
         let mut entries = std::mem::take(&mut self.entries);
         let (lease, expected_signals) = (self.lease, self.expected_signals.take());
@@ -360,7 +360,7 @@ impl Draft {
         // Whether the job is given away, or fails and with which step, is decided on the newer state: a wait that it counts on
         // may have ended, or another step have failed.
         if !aetheris_fault::planted!("given-away-unseen") {
-            entries.truncate(entries.iter().position(gives_away).unwrap_or(total));
+            entries.truncate(entries.iter().position(decides_for_job).unwrap_or(total));
         }
         self.restart(state);
         if entries.into_iter().try_for_each(|entry| self.push_entry(entry)).is_err() {
@@ -389,7 +389,7 @@ impl Draft {
 }
 
 /// Whether a fact says of the whole job how it goes on, by what all its steps had come to.
-fn gives_away(entry: &Entry) -> bool {
+fn decides_for_job(entry: &Entry) -> bool {
     matches!(entry.fact.event.kind(), EventKind::JobWaiting | EventKind::JobRequeued | EventKind::JobFailed)
 }
 

@@ -278,7 +278,7 @@ fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) 
         attempts: told.attempts,
         doubts: told.doubts,
         // A step in doubt waits as well, and does not end by it.
-        ended_by: told.ended_by.filter(|_| waits(node)).map(str::to_owned),
+        ended_by: told.ended_by.filter(|_| node.kind.waits()).map(str::to_owned),
         error: step.error.as_ref().map(|error| view::reason(error, None)),
         finished_at: step.finished_at,
         kind: node.kind.as_str().to_owned(),
@@ -292,13 +292,6 @@ fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) 
         started_at: step.started_at,
         status: step.status,
         tool: tool(node, plan, step),
-    }
-}
-
-fn waits(node: &Node) -> bool {
-    match &node.kind {
-        NodeKind::Wait(_) | NodeKind::Sleep(_) => true,
-        NodeKind::Condition | NodeKind::Llm(_) | NodeKind::Tool { .. } | NodeKind::Transform(_) => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a job is where it is: a function of its row, its state and what else the store holds.
 
-use aetheris_api::{AnsweredBy, Command, InDoubtNext, WhyCode, WhyView};
+use aetheris_api::{AnsweredBy, Command, InDoubtNext, WaitingView, WhyCode, WhyView};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, TimerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::path::StepPath;
@@ -62,7 +62,7 @@ pub(crate) fn reasons(outlined: &Outlined, plan: Option<&CompiledPlan>, around: 
     let (row, state) = (&outlined.row, outlined.state());
     let mut reasons = match row.status {
         JobStatus::Completed | JobStatus::Failed | JobStatus::Cancelled => vec![ended(row, state)],
-        JobStatus::Waiting | JobStatus::Parked => vec![blocked(row, state, plan)],
+        JobStatus::Waiting | JobStatus::Parked => blocked(row, state, plan),
         JobStatus::Running => vec![held(row, state, plan, around.now)],
         JobStatus::Paused => paused(outlined, plan, around),
         JobStatus::Pending => pending(row, state, around),
@@ -90,7 +90,7 @@ fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, around: &Around) -> 
     let detail = detail.to_owned() + &answered(outlined).unwrap_or_default();
     let mut reasons = vec![WhyView::new(code, detail, &Command::Resume(row.id), since)];
     if row.waiting.is_some() {
-        reasons.push(blocked(row, state, plan));
+        reasons.extend(blocked(row, state, plan));
     } else {
         // Paused before it was parked for its doubts: nothing of the row names them.
         reasons.extend(state.steps.iter().filter_map(|(node, step)| {
@@ -157,12 +157,18 @@ fn ended(row: &JobRow, state: &JobState) -> WhyView {
     WhyView::new(WhyCode::Ended, detail, &advice, since)
 }
 
-fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> WhyView {
-    let Some(waiting) = view::waits(row.status, state, plan).into_iter().next() else {
+/// All that it waits for, the oldest first.
+fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> Vec<WhyView> {
+    let waits = view::waits(row.status, state, plan);
+    if waits.is_empty() {
         // Its row says that it waits and not for what: what is stored does not add up.
         let detail = "its record does not say what it waits for";
-        return WhyView::new(WhyCode::WaitingSignal, detail, &Command::Verify(row.id), row.updated_at);
-    };
+        return vec![WhyView::new(WhyCode::WaitingSignal, detail, &Command::Verify(row.id), row.updated_at)];
+    }
+    waits.iter().map(|waiting| waits_for(row, state, waiting)).collect()
+}
+
+fn waits_for(row: &JobRow, state: &JobState, waiting: &WaitingView) -> WhyView {
     let node = &waiting.node_id;
     let reason = waiting.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let advice = waiting.answer(row.id).unwrap_or(Command::Watch(row.id));
@@ -188,15 +194,20 @@ fn held(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, now: Timest
         let detail = "it is claimed, and its holder is not recorded";
         return WhyView::new(WhyCode::HeldBy, detail, &Command::Verify(row.id), row.updated_at);
     };
-    let step = state.steps.iter().find(|(_, step)| step.status == StepStatus::Running);
-    let since = step.and_then(|(_, step)| step.started_at).unwrap_or(row.updated_at);
+    let running: Vec<_> = state.steps.iter().filter(|(_, step)| step.status == StepStatus::Running).collect();
+    let since = running.iter().filter_map(|(_, step)| step.started_at).min().unwrap_or(row.updated_at);
     if holder.lease_until <= now {
         let detail = format!("{} has lost its lease; a sweep is about to take the job back", holder.worker);
         return WhyView::new(WhyCode::LeaseExpiredUnreclaimed, detail, &advice, holder.lease_until);
     }
-    let doing = step.map(|(node, step)| format!(" and runs {node}{}", tries(step)));
-    let in_doubt = || state.steps.iter().find_map(|(node, step)| doubted(row, plan, node, step));
-    let doing = doing.or_else(|| in_doubt().map(|unknown| format!("; {unknown}"))).unwrap_or_default();
+    let named = running.iter().take(STEPS_NAMED).map(|(node, step)| format!("{node}{}", tries(step)));
+    let more = running.len().saturating_sub(STEPS_NAMED);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let doing: Vec<String> = named.chain(more).collect();
+    let mut doing = if doing.is_empty() { String::new() } else { format!(" and runs {}", doing.join(", ")) };
+    if let Some(unknown) = state.steps.iter().find_map(|(node, step)| doubted(row, plan, node, step)) {
+        doing.push_str(&format!("; {unknown}"));
+    }
     let ending = match row.end_requested {
         Some(EndCause::Cancel) => "; asked to cancel",
         Some(EndCause::Deadline) => "; its deadline has passed",
@@ -206,6 +217,9 @@ fn held(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>, now: Timest
     let detail = format!("{} holds it{doing}{ending}", holder.worker);
     WhyView { until: Some(holder.lease_until), ..WhyView::new(WhyCode::HeldBy, detail, &advice, since) }
 }
+
+/// So many of the steps that run are named.
+const STEPS_NAMED: usize = 3;
 
 fn tries(step: &StepState) -> String {
     if step.tries > 1 { format!(", try {}", step.tries) } else { String::new() }

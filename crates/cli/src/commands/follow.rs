@@ -248,11 +248,14 @@ fn picture(job: &JobView, plan: &[TraceStep], most: usize, style: Style, now: No
     if left_out > 0 {
         text.push_str(&format!("  … and {left_out} more\n"));
     }
-    if let Some(waiting) = &job.waiting {
+    for waiting in job.open_waits().take(WAITS_DRAWN) {
         text.push_str(&render::jobs::wait(job, waiting, &context.program(), style, now));
     }
     text
 }
+
+/// So many waits of a job are drawn below its steps.
+const WAITS_DRAWN: usize = 3;
 
 /// The part of a terminal that is drawn again.
 struct Screen<'c> {
@@ -291,7 +294,7 @@ fn rows(line: &str, columns: Option<usize>) -> usize {
 async fn plain(client: &Client, job: &JobView, show: Show, context: &Context) -> Result<(), Error> {
     let id = job.id.to_string();
     let quiet = show == Show::Result || context.out.json;
-    if let Some(waiting) = &job.waiting {
+    for waiting in job.open_waits() {
         say_wait(job, waiting, context);
     }
     if let Some(why) = jobs::held_up(client, job).await.filter(|why| why.code != WhyCode::NoWorker) {
@@ -320,8 +323,11 @@ async fn plain(client: &Client, job: &JobView, show: Show, context: &Context) ->
         }
         if event.kind == "job_waiting" && event.seq > job.seq {
             let job = refreshed(client, &id).await?;
-            if let Some((job, waiting)) = job.as_ref().and_then(|job| Some((job, job.waiting.as_ref()?))) {
-                say_wait(job, waiting, context);
+            let payload = serde_json::to_value(&event.payload).unwrap_or_default();
+            let node = payload.get("node").and_then(serde_json::Value::as_str);
+            for job in job.iter() {
+                let begun = job.open_waits().filter(|waiting| Some(&*waiting.node_id.text()) == node);
+                begun.for_each(|waiting| say_wait(job, waiting, context));
             }
         }
     }

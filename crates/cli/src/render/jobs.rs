@@ -64,7 +64,7 @@ fn about(job: &JobView, now: Now) -> String {
 fn asked(job: &JobView) -> Option<&'static str> {
     job.end_requested.filter(|_| !job.status.is_terminal()).map(|cause| match cause {
         EndCause::Cancel => "asked to cancel: its worker ends it",
-        EndCause::Pause => "asked to pause: its worker lets go of it when the call in flight has ended",
+        EndCause::Pause => "asked to pause: its worker lets go of it when its calls in flight have ended",
         EndCause::Deadline => "its deadline has passed",
     })
 }
@@ -117,9 +117,10 @@ pub fn page(job: &JobView, beside: &Beside, program: &str, style: Style, now: No
         let command = Command::Resume(job.id).line(program);
         text.push_str(&format!("\n{why}\n  let the job go on with: {command}\n"));
     }
-    if let Some(waiting) = &job.waiting {
+    for waiting in job.open_waits() {
         text.push_str(&format!("\n{}", wait(job, waiting, program, style, now)));
-    } else if job.paused.is_some() {
+    }
+    if job.waiting.is_none() && job.paused.is_some() {
         text.push_str(&doubts(job, program, style));
     }
     let kept = kept(job.kept.as_deref().unwrap_or_default(), style, now);

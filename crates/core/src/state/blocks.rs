@@ -66,6 +66,18 @@ impl Blocks {
         self.iter().min_by_key(|blocked| age(blocked))
     }
 
+    /// The one that stands for all of them where there is room for one: one that a person ends before one that a program
+    /// ends, and these before those that end by themselves; of the same kind the oldest.
+    #[must_use]
+    pub fn foremost(&self) -> Option<&Blocked> {
+        let rank = |blocked: &Blocked| match blocked.wait_type {
+            WaitType::Human => 0,
+            WaitType::Signal | WaitType::Webhook => 1,
+            WaitType::Timer => 2,
+        };
+        self.iter().min_by_key(|blocked| (rank(blocked), age(blocked)))
+    }
+
     pub(super) fn insert(&mut self, blocked: Blocked) {
         self.0.insert(blocked.node.clone(), blocked);
     }
@@ -169,6 +181,21 @@ mod tests {
         // The time of what is not written yet is given later.
         assert_eq!(oldest(&[("a", 0), ("b", 3)]).as_deref(), Some("b"));
         assert_eq!(oldest(&[("a", 0)]).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_person_is_asked_before_anything_ends_by_itself() {
+        let of = |node: &str, since, wait_type| Blocked { wait_type, ..blocked(node, since) };
+        let foremost = |all: &[Blocked]| {
+            let blocks: Blocks = all.iter().cloned().collect();
+            blocks.foremost().map(|blocked| blocked.node.to_string())
+        };
+        let [timer, signal] = [of("a", 1, WaitType::Timer), of("b", 2, WaitType::Signal)];
+        let [late, early] = [of("c", 4, WaitType::Human), of("d", 3, WaitType::Human)];
+        assert_eq!(foremost(&[]), None);
+        assert_eq!(foremost(&[timer.clone()]).as_deref(), Some("a"));
+        assert_eq!(foremost(&[timer.clone(), signal.clone()]).as_deref(), Some("b"));
+        assert_eq!(foremost(&[timer, signal, late, early]).as_deref(), Some("d"));
     }
 
     #[test]

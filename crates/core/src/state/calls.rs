@@ -161,7 +161,7 @@ impl JobState {
         if self.status.is_blocked() {
             self.move_job(JobTrigger::Unblock)?;
         } else if self.status == JobStatus::Paused {
-            self.able_when_resumed();
+            self.note_can_go_on();
         }
         Ok(())
     }

@@ -231,7 +231,7 @@ pub struct Paused {
     /// Whether a step of it can go on although it is blocked on others. Left out where none can, as it was before a job
     /// could be blocked on several.
     #[serde(default, skip_serializing_if = "usage::is_false")]
-    pub able: bool,
+    pub can_go_on: bool,
     /// Whether it was parked: what it is blocked on is a long wait.
     pub parked: bool,
     /// Why.

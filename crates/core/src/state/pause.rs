@@ -29,25 +29,25 @@ impl JobState {
         }
         let parked = self.status == JobStatus::Parked;
         // Something of it can go on beside what it is blocked on. A job that is blocked on nothing needs no such word.
-        let able = !self.status.is_blocked() && !self.blocks.is_empty();
+        let can_go_on = !self.status.is_blocked() && !self.blocks.is_empty();
         self.move_job(JobTrigger::Pause)?;
         self.owner = None;
         self.end_requested = None;
-        self.paused = Some(Paused { able, parked, reason: e.reason, since: None });
+        self.paused = Some(Paused { can_go_on, parked, reason: e.reason, since: None });
         Ok(())
     }
 
     /// Of several steps that a paused job is blocked on one can go on.
-    pub(super) fn able_when_resumed(&mut self) {
+    pub(super) fn note_can_go_on(&mut self) {
         let others = !self.blocks.is_empty();
         if let Some(paused) = &mut self.paused {
-            paused.able |= others;
+            paused.can_go_on |= others;
         }
     }
 
     pub(super) fn resumed(&mut self) -> Result<(), Illegal> {
-        let (able, parked) = self.paused.take().map_or((false, false), |paused| (paused.able, paused.parked));
-        self.move_job(match (self.blocks.is_empty() || able, parked) {
+        let (can_go_on, parked) = self.paused.take().map_or((false, false), |paused| (paused.can_go_on, paused.parked));
+        self.move_job(match (self.blocks.is_empty() || can_go_on, parked) {
             (true, _) => JobTrigger::Resume,
             (false, false) => JobTrigger::ResumeWaiting,
             (false, true) => JobTrigger::ResumeParked,

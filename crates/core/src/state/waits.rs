@@ -56,7 +56,7 @@ impl JobState {
             .ok_or_else(|| Illegal::Contradiction(format!("the job is not blocked on node `{node}`")))?;
         // The step can go on, whatever another one's next try waits for.
         (self.not_before, self.not_before_delay) = (None, None);
-        self.able_when_resumed();
+        self.note_can_go_on();
         self.close_key(blocked.correlation_key.as_deref(), phase);
         self.timers.remove(&TimerId::Wait(node.clone()));
         self.timers.remove(&TimerId::Doubt(node.clone()));

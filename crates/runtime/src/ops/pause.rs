@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn only_an_operators_pause_is_one_already() {
-        let paused = |reason| Some(aetheris_core::state::Paused { able: false, parked: false, reason, since: None });
+        let paused =
+            |reason| Some(aetheris_core::state::Paused { can_go_on: false, parked: false, reason, since: None });
         let taken_over = (vec!["job_resumed", "job_paused"], PauseAnswer::Now);
         for (reason, told) in
             [(PauseReason::Operator, (Vec::new(), PauseAnswer::Already)), (PauseReason::Restored, taken_over)]

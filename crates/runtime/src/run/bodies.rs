@@ -15,18 +15,19 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Stop;
+use super::body::Interrupts;
 use super::prepared::Said;
+use super::{Lease, Stop};
 
 /// Where a step stands when its body begins. What the body says counts only as long as it stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Standpoint {
+pub(super) struct Position {
     permit: Option<PermitId>,
     status: StepStatus,
     tries: u32,
 }
 
-impl Standpoint {
+impl Position {
     pub(super) fn of(state: &JobState, path: &StepPath) -> Self {
         let step = state.steps.get(path);
         Self {
@@ -49,7 +50,7 @@ pub(super) struct Ended {
 pub(super) struct UnderWay {
     /// Whether somebody outside the process can observe it.
     pub(super) leaves: bool,
-    pub(super) stands: Standpoint,
+    pub(super) position: Position,
 }
 
 /// The bodies of a run.
@@ -75,15 +76,18 @@ impl<'r> Bodies<'r> {
     }
 
     pub(super) fn has(&self, path: &StepPath) -> bool {
-        self.under_way.contains_key(path) && !aetheris_fault::planted!("body-forgotten")
+        if aetheris_fault::planted!("body-forgotten") {
+            return false;
+        }
+        self.under_way.contains_key(path)
     }
 
-    /// What tells the bodies that begin now to end.
-    pub(super) fn interrupted_by(&mut self) -> CancellationToken {
+    /// What ends a body that begins now before its time.
+    pub(super) fn interrupts(&mut self, lease: &'r Lease) -> Interrupts<'r> {
         if self.is_empty() && self.halt.is_cancelled() {
             self.halt = CancellationToken::new();
         }
-        self.halt.clone()
+        Interrupts { halt: self.halt.clone(), lease }
     }
 
     /// A body begins. Where its start is not written, people are to see it in a while all the same.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use aetheris_core::event::Failure;
 use aetheris_core::limits;
 use aetheris_core::plan::EffectClass;
-use aetheris_core::time::{Reading, Span, Timestamp};
+use aetheris_core::time::{Reading, Timestamp};
 use aetheris_store::Purpose;
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,7 @@ pub(super) enum Written {
 
 impl Written {
     /// The need that meets both.
-    pub(super) fn and(self, other: Self) -> Self {
+    pub(super) fn stricter(self, other: Self) -> Self {
         let rank = |need: Self| match need {
             Self::Nothing => 0,
             Self::Sent => 1,
@@ -113,12 +113,12 @@ impl Interrupts<'_> {
         }
     }
 
-    /// Lets a while pass.
-    pub(super) async fn pass(&self, span: Duration) {
+    /// Lets a while pass; whether it has.
+    pub(super) async fn rest(&self, span: Duration) -> bool {
         tokio::select! {
             biased;
-            () = self.any() => {}
-            () = tokio::time::sleep(span) => {}
+            () = self.any() => false,
+            () = tokio::time::sleep(span) => true,
         }
     }
 }
@@ -157,7 +157,7 @@ pub(super) async fn perform(
             let arrival = judge(rt, &reached, &schema).await?;
             Some(Said::Judged(reached, arrival))
         }
-        Body::Rest(span) => rest(until, span).await,
+        Body::Rest(span) => until.rest(span.to_std()).await.then_some(Said::Rested),
     })
 }
 
@@ -248,14 +248,6 @@ async fn judge(rt: &Runtime, reached: &Reached, schema: &aetheris_core::json::Js
         arrival.misfits.push((kept.clone(), violations));
     }
     Ok(arrival)
-}
-
-async fn rest(until: &Interrupts<'_>, span: Span) -> Option<Said> {
-    tokio::select! {
-        biased;
-        () = until.any() => None,
-        () = tokio::time::sleep(span.to_std()) => Some(Said::Rested),
-    }
 }
 
 /// Calls a tool whose call may be dropped, and awaits it for at most so long; `None` when the run was interrupted.

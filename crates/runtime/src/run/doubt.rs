@@ -82,6 +82,11 @@ fn give_up(view: &View<'_>, invocation: &Invocation, doubt: &Doubt) -> Prepared 
     Prepared::of([unresolved]).then(facts::fail(view, failure))
 }
 
+/// Whether a job parks for the answer to a doubt: a person's, who may take long.
+pub(super) fn parks(wait_type: WaitType) -> bool {
+    wait_type == WaitType::Human
+}
+
 fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span>) -> Prepared {
     // Asked for while the tool was asked: the job does not block any more, it is held still or ends.
     if view.state.end_requested.is_some() {
@@ -92,7 +97,7 @@ fn block(view: &View<'_>, wait_type: WaitType, reason: String, span: Option<Span
         correlation_key: None,
         doubt: true,
         node: node.clone(),
-        park: wait_type == WaitType::Human,
+        park: parks(wait_type),
         reason: Some(reason),
         wait_type,
     };

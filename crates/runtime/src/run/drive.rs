@@ -10,32 +10,21 @@
 
 use std::sync::Arc;
 
-use aetheris_core::event::JobWaiting;
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitType};
+use aetheris_core::plan::{CompiledPlan, Node};
 use aetheris_core::schedule::{self, Due};
-use aetheris_core::state::Blocked;
-use aetheris_core::time::Span;
 use aetheris_store::Purpose;
 use tokio::time::Instant;
 
-use super::bodies::{Bodies, Ended, Standpoint, UnderWay};
-use super::prepared::{Next, Prepared, Release};
+use super::bodies::{Bodies, Ended, Position, UnderWay};
+use super::prepared::{Next, Prepared};
 use super::start::Ready;
 use super::view::View;
 use super::{Run, RunEnd, Stop, facts, step};
-use crate::draft::{Fact, Rebased};
+use crate::draft::Rebased;
 use crate::error::OpError;
-
-/// A step that cannot go on for now, although the job is not blocked on it: others go on.
-#[derive(Debug)]
-pub(super) struct Held {
-    release: Release,
-    /// When a delay is over.
-    until: Option<Instant>,
-}
 
 impl<'r> Run<'r> {
     pub(super) async fn drive(&mut self, bodies: &mut Bodies<'r>) -> Result<RunEnd, Stop> {
@@ -44,10 +33,10 @@ impl<'r> Run<'r> {
         loop {
             turn = turn.wrapping_add(1);
             let written = self.writes;
-            if let Some(end) = self.turn(&plan, bodies).await? {
+            if let Some(end) = self.take_turn(&plan, bodies).await? {
                 return Ok(end);
             }
-            if self.is_far() {
+            if self.draft_is_full() {
                 bodies.beside(self.flush(Purpose::Record)).await?;
             }
             // A turn may have computed for as long as its templates are allowed to, and who writes may have been answered
@@ -58,7 +47,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    async fn turn(&mut self, plan: &CompiledPlan, bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
+    async fn take_turn(&mut self, plan: &CompiledPlan, bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
         if self.is_to_stop() {
             bodies.halt();
             if !bodies.is_empty() {
@@ -92,7 +81,10 @@ impl<'r> Run<'r> {
 
     fn bound(&self) -> usize {
         let bound = self.plan.parallel_steps(self.rt.settings.max_parallel_steps);
-        if aetheris_fault::planted!("bound-not-kept") { bound * 2 - 1 } else { bound }
+        if aetheris_fault::planted!("bound-not-kept") {
+            return bound * 2 - 1;
+        }
+        bound
     }
 
     fn due<'p>(&mut self, plan: &'p CompiledPlan) -> Due<'p> {
@@ -115,7 +107,7 @@ impl<'r> Run<'r> {
     }
 
     /// So much is drafted that it is written before more is.
-    fn is_far(&self) -> bool {
+    fn draft_is_full(&self) -> bool {
         let far = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX
             || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX);
         far && !aetheris_fault::planted!("overlap-without-bound")
@@ -124,9 +116,10 @@ impl<'r> Run<'r> {
     /// Begins what may begin, and takes in what ends next.
     async fn work(&mut self, nodes: &[&Node], bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
         let room = self.bound().saturating_sub(bodies.len());
-        let (mut ready, mut decided) = (Vec::new(), false);
+        let (mut ready, mut decided, mut more) = (Vec::new(), false, false);
         for node in nodes {
-            if ready.len() >= room || self.is_far() {
+            more = self.draft_is_full();
+            if ready.len() >= room || more {
                 break;
             }
             if bodies.has(&StepPath::from(&node.id)) {
@@ -145,6 +138,10 @@ impl<'r> Run<'r> {
         }
         if !ready.is_empty() {
             self.begin(ready, bodies).await?;
+            // The next ones do not wait for the end of these.
+            if more {
+                return Ok(None);
+            }
         } else if decided {
             return Ok(None);
         } else if nodes.is_empty() && bodies.is_empty() {
@@ -186,8 +183,8 @@ impl<'r> Run<'r> {
                     return Ok(None);
                 }
                 Next::Perform(body) => {
-                    let stands = Standpoint::of(self.state(), &StepPath::from(&node.id));
-                    return Ok(Some(Ready { body, drafted_at, node, stands }));
+                    let position = Position::of(self.state(), &StepPath::from(&node.id));
+                    return Ok(Some(Ready { body, drafted_at, node, position }));
                 }
             };
         }
@@ -205,7 +202,7 @@ impl<'r> Run<'r> {
         }
         while let Some(body) = ended {
             self.conclude(body, bodies).await?;
-            ended = if self.is_far() { None } else { bodies.next_now().await };
+            ended = if self.draft_is_full() { None } else { bodies.next_now().await };
         }
         Ok(())
     }
@@ -250,111 +247,6 @@ impl<'r> Run<'r> {
         }
     }
 
-    /// A step waits. Others go on; the job is given away once none can.
-    fn hold(&mut self, node: &Node, release: Release) {
-        self.held.insert(StepPath::from(&node.id), Held { release, until: None });
-    }
-
-    /// Steps that wait for their next try beside others: their delays count from the moment at which the store has them.
-    async fn count_delays(&mut self, bodies: &mut Bodies<'r>) -> Result<Rebased, Stop> {
-        let uncounted = |held: &Held| held.until.is_none() && matches!(held.release, Release::Requeue(_));
-        if !self.held.values().any(uncounted) {
-            return Ok(Rebased::Whole);
-        }
-        let written = bodies.beside(self.flush(Purpose::Record)).await?;
-        let mut all = std::mem::take(&mut self.held);
-        for (path, held) in all.iter_mut().filter(|(_, held)| uncounted(held)) {
-            held.until = Some(Instant::now() + self.delay_left(path).to_std());
-        }
-        self.held = all;
-        Ok(written)
-    }
-
-    /// Nothing can go on: the job is given away with all that is drafted. `None` when the newer state does not allow it, or
-    /// a delay is all but over.
-    async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
-        let held = std::mem::take(&mut self.held);
-        let delayed = held.iter().filter(|(_, held)| matches!(held.release, Release::Requeue(_)));
-        let delay = delayed.map(|(path, _)| self.delay_left(path)).min();
-        if delay.is_some_and(|left| left <= limits::BACKOFF_HELD_MAX) {
-            return Ok(None);
-        }
-        let mut blocked = false;
-        for Held { release, .. } in held.into_values() {
-            let Release::Block { facts, expected } = release else { continue };
-            // What does not fit is blocked on when the job is looked at again.
-            if self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX <= limits::UNIT_EVENTS_MAX || !blocked {
-                self.draft.expect_signals(expected);
-                self.take(facts)?;
-                blocked = true;
-            }
-        }
-        let (purpose, end) = match delay {
-            Some(delay) => {
-                self.take(Release::Requeue(delay).facts())?;
-                (Purpose::Requeue, RunEnd::Requeued)
-            }
-            None => {
-                let again = self.blocked_still(blocked).map(Fact::of);
-                self.take(again.into_iter().collect())?;
-                (Purpose::Block, RunEnd::Blocked)
-            }
-        };
-        if end != RunEnd::Blocked || !aetheris_fault::planted!("lease-kept-while-waiting") {
-            self.draft.release();
-        }
-        if self.flush(purpose).await? == Rebased::Cut {
-            return Ok(None);
-        }
-        aetheris_fault::sometimes!(BlockedOnSeveral, self.state().blocks.iter().nth(1).is_some());
-        if end == RunEnd::Blocked {
-            self.note_block();
-        } else {
-            aetheris_fault::sometimes!(RetryReleased);
-        }
-        Ok(Some(end))
-    }
-
-    /// What is left of the delay before a step's next try.
-    fn delay_left(&self, path: &StepPath) -> Span {
-        self.state().steps.get(path).map_or(Span::ZERO, |step| step.delay_left(self.state().last_at))
-    }
-
-    /// A wait that goes on, named once more where the job would else not wait for it, or park although it is a short one:
-    /// it has begun in an earlier run, or beside others that have begun now.
-    fn blocked_still(&self, others: bool) -> Option<JobWaiting> {
-        let parks = |blocked: &Blocked| match self.plan.node(blocked.node.node()).map(|node| &node.kind) {
-            Some(NodeKind::Wait(wait)) if !blocked.doubt => wait.park,
-            Some(_) | None => blocked.wait_type == WaitType::Human,
-        };
-        let old = |blocked: &&Blocked| blocked.since != aetheris_core::time::Timestamp::default();
-        let open: Vec<&Blocked> = self.state().blocks.iter().filter(old).collect();
-        let short = open.iter().find(|blocked| !parks(blocked));
-        let blocked = if others { short } else { short.or(open.first()) }?;
-        aetheris_fault::sometimes!(BlockedStill);
-        Some(JobWaiting {
-            correlation_key: blocked.correlation_key.clone(),
-            doubt: blocked.doubt,
-            node: blocked.node.clone(),
-            park: parks(blocked),
-            reason: blocked.reason.clone(),
-            wait_type: blocked.wait_type,
-        })
-    }
-
-    /// One line per job that begins to wait: where and for what, without the words of the wait.
-    fn note_block(&self) {
-        let job = self.state().id;
-        match self.state().blocks.oldest() {
-            Some(blocked) => {
-                let (node, on) = (&blocked.node, if blocked.doubt { "in_doubt" } else { blocked.wait_type.as_str() });
-                tracing::info!(%job, %node, on, status = self.state().status.as_str(), "waiting");
-            }
-            // A signal that was kept has ended the wait at once.
-            None => tracing::info!(%job, "given back: its signal had arrived"),
-        }
-    }
-
     /// Acts on what came from outside the run: a lost lease, a requested end or pause, a drain.
     async fn check_interrupts(&mut self) -> Result<Option<RunEnd>, Stop> {
         if self.lease.lost.is_cancelled() {
@@ -396,4 +288,4 @@ async fn at(moment: Option<Instant>) {
 }
 
 /// The most facts that one turn adds to a draft before it writes: those of a wait tell of each kept signal that does not fit.
-const EVENTS_OF_ONE_TURN_MAX: usize = 16 + limits::KEPT_SIGNALS_OF_KEY_MAX;
+pub(super) const EVENTS_OF_ONE_TURN_MAX: usize = 16 + limits::KEPT_SIGNALS_OF_KEY_MAX;

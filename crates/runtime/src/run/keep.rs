@@ -6,12 +6,14 @@ use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
+use aetheris_core::plan::Node;
 use aetheris_core::schedule::Cursor;
 use aetheris_core::step::StepStatus;
 use aetheris_store::LedgerWrite;
 
+use super::prepared::Said;
 use super::write::{STORE_RETRY, is_permanent};
-use super::{Run, Stop};
+use super::{Run, Stop, step};
 use crate::draft::Fact;
 use crate::error::OpError;
 use crate::ops::{Deposit, DepositOutcome};
@@ -96,6 +98,12 @@ impl Run<'_> {
         }
         self.ahead += bytes;
         self.names.nodes.insert(node.clone(), output);
+    }
+
+    /// What a call has come to, to be deposited in the right of its permit.
+    pub(super) fn owed_after(&self, node: &Node, said: Said) -> Vec<Deposit> {
+        let facts = step::conclude(&self.view(node), said).map_or_else(|_| Vec::new(), |prepared| prepared.facts);
+        facts.iter().filter_map(|fact| owed_by(self.state().id, fact)).collect()
     }
 
     /// Outcomes that could not be written in this run's right are deposited in the right of their permit.

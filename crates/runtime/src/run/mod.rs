@@ -26,10 +26,12 @@
 mod bodies;
 mod body;
 mod budget;
+mod conclude;
 mod doubt;
 mod drive;
 mod end;
 mod facts;
+mod held;
 mod keep;
 mod kind;
 mod lease;
@@ -64,7 +66,7 @@ use aetheris_expr::Context;
 use aetheris_store::{Claimed, Scope};
 
 use bodies::Bodies;
-use drive::Held;
+use held::Held;
 use overlap::Sent;
 use rows::Rows;
 
@@ -195,7 +197,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
         Ok(end) => return Ok(end),
         Err(stop) => stop,
     };
-    run.let_go(bodies).await;
+    run.wind_down(bodies).await;
     match stop {
         Stop::Lost => {
             aetheris_fault::sometimes!(RunLost);

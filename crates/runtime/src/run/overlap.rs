@@ -73,7 +73,7 @@ impl Run<'_> {
         }
     }
 
-    /// Resolves when the unit on its way has arrived; never where there is none. [`Run::landed`] follows.
+    /// Resolves when the unit on its way has arrived; never where there is none. [`Run::take_arrival`] follows.
     pub(super) async fn arrival(&mut self) -> Result<Committed, WriteError> {
         match &mut self.sent {
             Some(sent) => sent.writing().await,

@@ -92,7 +92,7 @@ pub(super) fn discard_unused(view: &View<'_>, permit: &Permit, why: Failure) -> 
     Prepared::of([failure(view, permit, InvocationOutcome::NotSent, why)])
 }
 
-/// What is known after a call; it is durable before any other body of the job runs.
+/// What is known after a call; it is durable before any other body of the job that leaves the process begins.
 ///
 /// # Errors
 /// The history contradicts itself.
@@ -118,8 +118,8 @@ fn failure(view: &View<'_>, permit: &Permit, told: InvocationOutcome, error: Fai
     Fact::with_ledger(ended, permit.settle(told.settles()))
 }
 
-/// The facts of a known effect. They ride with the next commit of this run, which is durable before any
-/// other body; if the lease is lost first, the effect is deposited.
+/// The facts of a known effect. They ride with the next commit of this run, which is durable before any other body that
+/// leaves the process begins; if the lease is lost first, the effect is deposited.
 fn effect(view: &View<'_>, permit: &Permit, result: Json) -> Prepared {
     let ended = facts::call_ended(view, permit.number, InvocationOutcome::Committed, Source::Executed, None);
     aetheris_fault::crash_point!("run.tool.owed");

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! prepare(view) ─► facts, next ──┬─ nothing more: the job is looked at again
-//!                                ├─ the job is given away with the facts
+//!                                ├─ the step waits, and with it the job once nothing else can go on
 //!                                └─ a body ─► what it said ─► conclude(view, said) ─► facts, next
 //! ```
 //!

@@ -1,7 +1,6 @@
 //! Around a body, in one place for all of them: what is written before it, whether the lease is safe, and what is looked at
 //! before its answer is judged.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::Failure;
@@ -10,13 +9,11 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
 use aetheris_store::Purpose;
 
-use super::bodies::{Bodies, Ended, Standpoint, UnderWay};
-use super::body::{self, Begun, Interrupts, LeaseNeed, Written};
-use super::keep::owed_by;
+use super::bodies::{Bodies, Position, UnderWay};
+use super::body::{self, Begun, LeaseNeed, Written};
 use super::prepared::{Body, Next, Permit, Role, Said};
-use super::{Run, Stop, doubt, permit, step};
+use super::{Run, Stop, permit};
 use crate::draft::Rebased;
-use crate::ops::Deposit;
 
 /// Whether a body may begin.
 enum Begin {
@@ -33,7 +30,7 @@ pub(super) struct Ready<'p> {
     /// The boot clock before its facts were drafted.
     pub(super) drafted_at: Duration,
     pub(super) node: &'p Node,
-    pub(super) stands: Standpoint,
+    pub(super) position: Position,
 }
 
 impl<'r> Run<'r> {
@@ -49,17 +46,17 @@ impl<'r> Run<'r> {
     pub(super) async fn begin(&mut self, ready: Vec<Ready<'_>>, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         bodies.beside(self.write_for(&ready)).await?;
         let failed = self.failed && !aetheris_fault::planted!("call-beside-a-failure");
-        for Ready { body, drafted_at, node, stands } in ready {
+        for Ready { body, drafted_at, node, position } in ready {
             let path = StepPath::from(&node.id);
-            if Standpoint::of(self.state(), &path) != stands {
+            if Position::of(self.state(), &path) != position {
                 continue;
             }
-            let under_way = UnderWay { leaves: body.leaves_process(), stands };
+            let under_way = UnderWay { leaves: body.leaves_process(), position };
             let begin = if failed { after_a_failure(&body) } else { self.may_begin(node, &body, drafted_at).await? };
             match begin {
                 Begin::Now => {
                     let begun = Begun { at: self.state().last_at, sent_at: drafted_at };
-                    let until = Interrupts { halt: bodies.interrupted_by(), lease: self.lease };
+                    let until = bodies.interrupts(self.lease);
                     aetheris_fault::sometimes!(BesideEachOther, !bodies.is_empty());
                     bodies.begin(path, under_way, body::perform(self.rt, until, body, begun)).await;
                 }
@@ -70,81 +67,10 @@ impl<'r> Run<'r> {
         Ok(())
     }
 
-    /// Takes in what a body has said, and what follows from it.
-    pub(super) async fn conclude(
-        &mut self,
-        (ended, under_way): (Ended, UnderWay),
-        bodies: &mut Bodies<'r>,
-    ) -> Result<(), Stop> {
-        let Ended { path, said } = ended;
-        let plan = Arc::clone(&self.plan);
-        let (Some(said), Some(node)) = (said?, plan.node(path.node())) else { return Ok(()) };
-        let stops = self.failed || self.is_to_stop();
-        if stops && matches!(said, Said::Rested | Said::Judged(..)) {
-            return Ok(());
-        }
-        self.answered |= under_way.leaves;
-        if let Some(error) = said.own_want() {
-            let error = error.clone();
-            if let Said::Permitted(_, permit) = &said {
-                let unused = permit::discard_unused(&self.view(node), permit, error.clone());
-                self.take(unused.facts)?;
-                // Known before the wait: whoever comes after a crash finds no permit that may have been used.
-                bodies.beside(self.flush(Purpose::Record)).await?;
-            }
-            self.wait_to_leave(node, &error, bodies).await;
-            return Ok(());
-        }
-        self.wanting.remove(&path);
-        if let Said::Reconciled(outcome, question, _) = &said
-            && doubt::needs_a_look(question, outcome)
-        {
-            // The row as the store has it now: what this run has written of it is not in what it has loaded.
-            bodies.beside(self.settle_sent()).await?;
-            bodies.beside(self.look_again()).await?;
-        }
-        let elsewhere = Standpoint::of(self.state(), &path) != under_way.stands;
-        if elsewhere && !aetheris_fault::planted!("result-of-a-cut-start") {
-            let owed = self.owed_after(node, said);
-            bodies.beside(self.settle_sent()).await?;
-            return bodies.beside(self.deposit_at_once(owed)).await;
-        }
-        let other = self.plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).cloned();
-        let prepared = step::conclude(&self.view(other.as_ref().unwrap_or(node)), said).map_err(Stop::Fault)?;
-        if let Some(next) = self.advance(node, prepared, bodies).await?
-            && !self.is_to_stop()
-        {
-            self.begin(vec![next], bodies).await?;
-        }
-        Ok(())
-    }
-
-    /// What a call has come to, to be deposited in the right of its permit.
-    fn owed_after(&self, node: &Node, said: Said) -> Vec<Deposit> {
-        let facts = step::conclude(&self.view(node), said).map_or_else(|_| Vec::new(), |prepared| prepared.facts);
-        facts.iter().filter_map(|fact| owed_by(self.state().id, fact)).collect()
-    }
-
-    /// The run gives up: its bodies end as they do when it is interrupted, and what calls have come to is owed.
-    pub(super) async fn let_go(&mut self, mut bodies: Bodies<'r>) {
-        bodies.halt();
-        bodies.beside(self.await_sent()).await;
-        let plan = Arc::clone(&self.plan);
-        if aetheris_fault::planted!("bodies-dropped-with-their-run") {
-            return;
-        }
-        while let Some((Ended { path, said }, _)) = bodies.next().await {
-            if let (Ok(Some(said)), Some(node)) = (said, plan.node(path.node())) {
-                let owed = self.owed_after(node, said);
-                self.owed.extend(owed);
-            }
-        }
-    }
-
     async fn write_for(&mut self, ready: &[Ready<'_>]) -> Result<Rebased, Stop> {
         let answered = self.answered && !aetheris_fault::planted!("answer-left-unwritten");
         let needs = ready.iter().map(|ready| ready.body.needs().written);
-        match needs.fold(Written::Nothing, Written::and) {
+        match needs.fold(Written::Nothing, Written::stricter) {
             Written::Nothing => Ok(Rebased::Whole),
             Written::All(Purpose::Permit) if aetheris_fault::planted!("call-before-permission") => Ok(Rebased::Whole),
             Written::All(purpose) => self.flush(purpose).await,
@@ -213,24 +139,6 @@ impl<'r> Run<'r> {
             let message = format!("writing the permission took {} ms; nothing was sent", spent.as_millis());
             Failure::new("permit_spent", message)
         })
-    }
-
-    /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step
-    /// is looked at again, each time a longer one up to a bound.
-    async fn wait_to_leave(&mut self, node: &Node, error: &Failure, bodies: &mut Bodies<'r>) {
-        let path = StepPath::from(&node.id);
-        let times = self.wanting.entry(path.clone()).or_default();
-        let before = *times;
-        *times = before.saturating_add(1);
-        let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
-        tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
-        let under_way = UnderWay { leaves: false, stands: Standpoint::of(self.state(), &path) };
-        let until = Interrupts { halt: bodies.interrupted_by(), lease: self.lease };
-        let passes = async move {
-            until.pass(pause).await;
-            Ok(None)
-        };
-        bodies.begin(path, under_way, passes).await;
     }
 }
 

@@ -16,11 +16,8 @@ use crate::world::{Act, Process, World, did_not_happen, done, happened, hold, un
 
 /// So many nodes of one set, `a`, `b`, …, each with a tool of its own name, and `last` behind them.
 fn agent(bound: usize, nodes: usize, effect: &str) -> String {
-    let names: Vec<String> = ('a'..).take(nodes).map(String::from).collect();
-    let tool = |name: &String| {
-        format!("  {name}: {{ kind: function, function: f, effect: {effect}, timeout: 60s, retry_safe: true }}\n")
-            .replace(", retry_safe: true", "")
-    };
+    let names = names(nodes);
+    let tool = |name: &String| format!("  {name}: {{ kind: function, function: f, effect: {effect}, timeout: 60s }}\n");
     let tools: String = names.iter().map(tool).collect();
     let node = |name: &String| format!("    - {{ id: {name}, kind: tool, tool: {name}, input: {{ of: {name} }} }}\n");
     // Not in the order of their names.
@@ -31,6 +28,12 @@ fn agent(bound: usize, nodes: usize, effect: &str) -> String {
          - {{ id: last, kind: tool, tool: end, needs: [{}] }}\n",
         names.join(", ")
     )
+}
+
+/// `a` to `z`, and then `za`, `zb`, …
+fn names(nodes: usize) -> Vec<String> {
+    let letter = |place: usize| char::from(b'a' + u8::try_from(place % 26).unwrap());
+    (0..nodes).map(|place| format!("{}{}", "z".repeat(place / 26), letter(place))).collect()
 }
 
 /// A job whose first calls are held; what releases each.
@@ -96,6 +99,27 @@ async fn the_permissions_of_a_set_are_one_write() {
     let first = events.iter().position(|event| matches!(event, Event::ToolInvocationFinished(_))).unwrap();
     let permits = events[..first].iter().filter(|event| matches!(event, Event::ToolInvocationStarted(_))).count();
     assert_eq!(permits, 8);
+}
+
+/// A unit has room for the permissions of some of them only: the others follow at once, and wait for nobody's end.
+#[tokio::test(start_paused = true)]
+async fn a_wide_set_is_under_way_at_once() {
+    for effect in ["pure", "at_most_once"] {
+        let world = World::new();
+        world.put(&agent(200, 240, effect)).await;
+        let all = names(240);
+        let mut first: Vec<&str> = all.iter().map(String::as_str).collect();
+        first.sort_unstable();
+        first.truncate(200);
+        let (_process, job, releases) = held(&world, &first, |name| done(json!(name))).await;
+        settle().await;
+        assert_eq!(world.tools.calls.lock().unwrap().len(), 200, "{effect}");
+        for release in releases {
+            release.notify_one();
+        }
+        assert_eq!(world.done(job).await.status, JobStatus::Completed, "{effect}");
+        assert_eq!(world.tools.calls.lock().unwrap().len(), 241, "{effect}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ fn a_pending_job_pauses_and_goes_on_where_it_was() {
     let story = Story::accepted().then(paused());
     let since = Some(story.0.last_at);
     assert_eq!(story.0.status, JobStatus::Paused);
-    assert_eq!(story.0.paused, Some(Paused { able: false, parked: false, reason: PauseReason::Operator, since }));
+    assert_eq!(story.0.paused, Some(Paused { can_go_on: false, parked: false, reason: PauseReason::Operator, since }));
     let story = story.then(resumed());
     assert_eq!((story.0.status, story.0.paused), (JobStatus::Pending, None));
 }

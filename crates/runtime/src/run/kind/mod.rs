@@ -10,9 +10,11 @@ pub(super) mod wait;
 
 use aetheris_core::event::Failure;
 use aetheris_core::json::Json;
-use aetheris_core::plan::NodeKind;
+use aetheris_core::plan::{CompiledPlan, NodeKind};
+use aetheris_core::state::Blocked;
 use aetheris_expr::{Context, ExprError};
 
+use super::doubt;
 use super::prepared::Prepared;
 use super::view::View;
 
@@ -28,6 +30,14 @@ pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
         NodeKind::Tool { input, tool } => tool::prepare(view, tool, input),
         NodeKind::Transform(template) => Ok(transform::prepare(view, template)),
         NodeKind::Wait(wait) => Ok(wait::prepare(view, wait)),
+    }
+}
+
+/// Whether a job parks where it waits for this: a person about a doubt, or a wait whose node says so.
+pub(super) fn parks(plan: &CompiledPlan, blocked: &Blocked) -> bool {
+    match plan.node(blocked.node.node()).map(|node| &node.kind) {
+        Some(NodeKind::Wait(wait)) if !blocked.doubt => wait.park,
+        Some(_) | None => doubt::parks(blocked.wait_type),
     }
 }
 

@@ -1,0 +1,99 @@
+//! Behind a body: what is looked at before its end is judged, what becomes of an end that has no place any more, and the
+//! bodies of a run that gives up.
+
+use std::sync::Arc;
+
+use aetheris_core::event::Failure;
+use aetheris_core::limits;
+use aetheris_core::path::StepPath;
+use aetheris_core::plan::Node;
+use aetheris_store::Purpose;
+
+use super::bodies::{Bodies, Ended, Position, UnderWay};
+use super::prepared::Said;
+use super::{Run, Stop, doubt, permit, step};
+
+impl<'r> Run<'r> {
+    /// Takes in what a body has said, and what follows from it.
+    pub(super) async fn conclude(
+        &mut self,
+        (ended, under_way): (Ended, UnderWay),
+        bodies: &mut Bodies<'r>,
+    ) -> Result<(), Stop> {
+        let Ended { path, said } = ended;
+        let plan = Arc::clone(&self.plan);
+        let (Some(said), Some(node)) = (said?, plan.node(path.node())) else { return Ok(()) };
+        let stops = self.failed || self.is_to_stop();
+        if stops && matches!(said, Said::Rested | Said::Judged(..)) {
+            return Ok(());
+        }
+        self.answered |= under_way.leaves;
+        if let Some(error) = said.own_want() {
+            let error = error.clone();
+            if let Said::Permitted(_, permit) = &said {
+                let unused = permit::discard_unused(&self.view(node), permit, error.clone());
+                self.take(unused.facts)?;
+                // Known before the wait: whoever comes after a crash finds no permit that may have been used.
+                bodies.beside(self.flush(Purpose::Record)).await?;
+            }
+            self.wait_to_leave(node, &error, bodies).await;
+            return Ok(());
+        }
+        self.wanting.remove(&path);
+        if let Said::Reconciled(outcome, question, _) = &said
+            && doubt::needs_a_look(question, outcome)
+        {
+            // The row as the store has it now: what this run has written of it is not in what it has loaded.
+            bodies.beside(self.settle_sent()).await?;
+            bodies.beside(self.look_again()).await?;
+        }
+        let elsewhere = Position::of(self.state(), &path) != under_way.position;
+        if elsewhere && !aetheris_fault::planted!("result-of-a-cut-start") {
+            let owed = self.owed_after(node, said);
+            bodies.beside(self.settle_sent()).await?;
+            return bodies.beside(self.deposit_at_once(owed)).await;
+        }
+        let concluded = plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).unwrap_or(node);
+        let prepared = step::conclude(&self.view(concluded), said).map_err(Stop::Fault)?;
+        if let Some(next) = self.advance(node, prepared, bodies).await?
+            && !self.is_to_stop()
+        {
+            self.begin(vec![next], bodies).await?;
+        }
+        Ok(())
+    }
+
+    /// The run gives up: its bodies end as they do when it is interrupted, and what calls have come to is owed.
+    pub(super) async fn wind_down(&mut self, mut bodies: Bodies<'r>) {
+        bodies.halt();
+        bodies.beside(self.await_sent()).await;
+        let plan = Arc::clone(&self.plan);
+        if aetheris_fault::planted!("bodies-dropped-with-their-run") {
+            return;
+        }
+        while let Some((Ended { path, said }, _)) = bodies.next().await {
+            if let (Ok(Some(said)), Some(node)) = (said, plan.node(path.node())) {
+                let owed = self.owed_after(node, said);
+                self.owed.extend(owed);
+            }
+        }
+    }
+
+    /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step
+    /// is looked at again, each time a longer one up to a bound.
+    async fn wait_to_leave(&mut self, node: &Node, error: &Failure, bodies: &mut Bodies<'r>) {
+        let path = StepPath::from(&node.id);
+        let times = self.wanting.entry(path.clone()).or_default();
+        let before = *times;
+        *times = before.saturating_add(1);
+        let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
+        tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
+        let under_way = UnderWay { leaves: false, position: Position::of(self.state(), &path) };
+        let until = bodies.interrupts(self.lease);
+        let passes = async move {
+            until.rest(pause).await;
+            Ok(None)
+        };
+        bodies.begin(path, under_way, passes).await;
+    }
+}

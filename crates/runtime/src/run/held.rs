@@ -1,0 +1,127 @@
+//! Steps that wait: held beside others that go on, and told with the unit that gives the job away once none can.
+
+use aetheris_core::event::JobWaiting;
+use aetheris_core::limits;
+use aetheris_core::path::StepPath;
+use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::state::{Blocked, JobState};
+use aetheris_core::time::{Span, Timestamp};
+use aetheris_store::Purpose;
+use tokio::time::Instant;
+
+use super::bodies::Bodies;
+use super::drive::EVENTS_OF_ONE_TURN_MAX;
+use super::prepared::Release;
+use super::{Run, RunEnd, Stop, kind};
+use crate::draft::{Fact, Rebased};
+
+/// A step that cannot go on for now, although the job is not blocked on it: others go on.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) release: Release,
+    /// When a delay is over.
+    pub(super) until: Option<Instant>,
+}
+
+impl<'r> Run<'r> {
+    /// A step waits. Others go on; the job is given away once none can.
+    pub(super) fn hold(&mut self, node: &Node, release: Release) {
+        self.held.insert(StepPath::from(&node.id), Held { release, until: None });
+    }
+
+    /// Steps that wait for their next try beside others: their delays count from the moment at which the store has them.
+    pub(super) async fn count_delays(&mut self, bodies: &mut Bodies<'r>) -> Result<Rebased, Stop> {
+        let uncounted = |held: &Held| held.until.is_none() && matches!(held.release, Release::Requeue(_));
+        if !self.held.values().any(uncounted) {
+            return Ok(Rebased::Whole);
+        }
+        let written = bodies.beside(self.flush(Purpose::Record)).await?;
+        let mut all = std::mem::take(&mut self.held);
+        for (path, held) in all.iter_mut().filter(|(_, held)| uncounted(held)) {
+            held.until = Some(Instant::now() + self.delay_left(path).to_std());
+        }
+        self.held = all;
+        Ok(written)
+    }
+
+    /// Nothing can go on: the job is given away with all that is drafted. `None` when the newer state does not allow it, or
+    /// a delay is all but over.
+    pub(super) async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
+        let held = std::mem::take(&mut self.held);
+        let delayed = held.iter().filter(|(_, held)| matches!(held.release, Release::Requeue(_)));
+        let delay = delayed.map(|(path, _)| self.delay_left(path)).min();
+        if delay.is_some_and(|left| left <= limits::BACKOFF_HELD_MAX) {
+            return Ok(None);
+        }
+        let mut blocked = false;
+        for Held { release, .. } in held.into_values() {
+            let Release::Block { facts, expected } = release else { continue };
+            // What does not fit is blocked on when the job is looked at again.
+            if self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX <= limits::UNIT_EVENTS_MAX || !blocked {
+                self.draft.expect_signals(expected);
+                self.take(facts)?;
+                blocked = true;
+            }
+        }
+        let (purpose, end) = match delay {
+            Some(delay) => {
+                self.take(Release::Requeue(delay).facts())?;
+                (Purpose::Requeue, RunEnd::Requeued)
+            }
+            None => {
+                let again = waits_still(self.state(), &self.plan, blocked).map(Fact::of);
+                self.take(again.into_iter().collect())?;
+                (Purpose::Block, RunEnd::Blocked)
+            }
+        };
+        if end != RunEnd::Blocked || !aetheris_fault::planted!("lease-kept-while-waiting") {
+            self.draft.release();
+        }
+        if self.flush(purpose).await? == Rebased::Cut {
+            return Ok(None);
+        }
+        aetheris_fault::sometimes!(BlockedOnSeveral, self.state().blocks.iter().nth(1).is_some());
+        if end == RunEnd::Blocked {
+            self.note_block();
+        } else {
+            aetheris_fault::sometimes!(RetryReleased);
+        }
+        Ok(Some(end))
+    }
+
+    /// What is left of the delay before a step's next try.
+    fn delay_left(&self, path: &StepPath) -> Span {
+        self.state().steps.get(path).map_or(Span::ZERO, |step| step.delay_left(self.state().last_at))
+    }
+
+    /// One line for each step that its job waits for: which and for what, without the words of the wait.
+    fn note_block(&self) {
+        let job = self.state().id;
+        for blocked in self.state().blocks.iter() {
+            let (node, on) = (&blocked.node, if blocked.doubt { "in_doubt" } else { blocked.wait_type.as_str() });
+            tracing::info!(%job, %node, on, status = self.state().status.as_str(), "waiting");
+        }
+        // A signal that was kept has ended the wait at once.
+        if self.state().blocks.is_empty() {
+            tracing::info!(%job, "given back: its signal had arrived");
+        }
+    }
+}
+
+/// A wait that goes on, named once more where the job would else not wait for it, or park although it is a short one: it
+/// has begun in an earlier run, or beside `others` that begin now.
+fn waits_still(state: &JobState, plan: &CompiledPlan, others: bool) -> Option<JobWaiting> {
+    let old = |blocked: &&Blocked| blocked.since != Timestamp::default();
+    let open: Vec<&Blocked> = state.blocks.iter().filter(old).collect();
+    let short = open.iter().find(|blocked| !kind::parks(plan, blocked));
+    let blocked = if others { short } else { short.or(open.first()) }?;
+    aetheris_fault::sometimes!(BlockedStill);
+    Some(JobWaiting {
+        correlation_key: blocked.correlation_key.clone(),
+        doubt: blocked.doubt,
+        node: blocked.node.clone(),
+        park: kind::parks(plan, blocked),
+        reason: blocked.reason.clone(),
+        wait_type: blocked.wait_type,
+    })
+}
