@@ -36,8 +36,11 @@ pub const JOB_EVENTS_MAX: u64 = 100_000;
 pub const JOB_MEMORY_MAX: usize = 512 * 1024 * 1024;
 /// Turns of a job that follow each other without other tasks of the thread having had theirs.
 pub const TURNS_AT_ONCE: usize = 8;
-/// Most events of one unit of work.
-pub const UNIT_EVENTS_MAX: usize = 128;
+/// Most events of one unit of work: it has room for an end that tells of each call under way ([`PARALLEL_STEPS_MAX`]) beside
+/// all that may be unwritten ([`UNWRITTEN_EVENTS_MAX`]).
+pub const UNIT_EVENTS_MAX: usize = 448;
+/// Most events of a job that are drafted before they are written.
+pub const UNWRITTEN_EVENTS_MAX: usize = 128;
 /// Most memory of the outputs that a run gathers while a unit of its job is being written, in bytes; then it waits for
 /// that. A crash repeats the functions that gave them.
 pub const UNWRITTEN_BYTES_MAX: usize = 1024 * 1024;
@@ -146,7 +149,7 @@ pub const CHECKPOINT_EVENTS: u64 = 512;
 /// Largest checkpoint, in bytes: a larger state is not kept and its job is folded from further back. Writing it holds
 /// up the transactions of every other job, and a database takes no value of a gigabyte.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How often the ledger may refuse in one run: each time someone has settled the call in between.
+/// How often the ledger may refuse one call in one run: each time someone has settled it in between.
 pub const LEDGER_REFUSALS_MAX: u32 = 8;
 /// How often the deposit of a known outcome is tried while the store fails: with the pause between two tries, ten
 /// minutes; longer where its large job has to be waited for. A second request to stop ends it.
@@ -384,6 +387,7 @@ pub const SETTLE_DEFAULT: Span = Span::from_secs(60);
 
 const _: () = assert!(ADAPTER_GRACE.micros() < PERMIT_MARGIN.micros());
 const _: () = assert!((UNIT_EVENTS_MAX as u64) < CHECKPOINT_EVENTS);
+const _: () = assert!(PARALLEL_STEPS_MAX + UNWRITTEN_EVENTS_MAX + KEPT_SIGNALS_OF_KEY_MAX + 16 < UNIT_EVENTS_MAX);
 const _: () = assert!(WRITER_BATCH_MAX <= WRITER_QUEUE_MAX);
 const _: () = assert!(DOUBTS_LISTED_MAX.is_multiple_of(PAGE_JOBS_MAX));
 const _: () = assert!(CLAIM_JOBS_MAX <= WORKER_SLOTS_MAX);

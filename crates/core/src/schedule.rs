@@ -49,6 +49,13 @@ fn next_of<'a>(state: &JobState, node: &'a Node) -> Option<Next<'a>> {
     }
 }
 
+/// The first node that has failed, in the order of their names, if one has.
+#[must_use]
+pub fn failed<'a>(state: &JobState, plan: &'a CompiledPlan) -> Option<&'a NodeId> {
+    let failed = state.steps.iter().filter(|(path, step)| path.is_whole() && step.status == StepStatus::Failed);
+    failed.filter_map(|(path, _)| plan.node(path.node())).map(|node| &node.id).next()
+}
+
 /// Work that may go on beside each other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Due<'a> {
@@ -106,7 +113,12 @@ pub fn due<'a>(
             }
             match next_of(state, node) {
                 None => {}
-                Some(Next::Skip(node, reason)) => return Due::Skip(node, reason),
+                Some(Next::Skip(node, reason)) => {
+                    if ended {
+                        cursor.place = place;
+                    }
+                    return Due::Skip(node, reason);
+                }
                 Some(Next::Failed(node)) => return Due::Failed(node),
                 Some(Next::Done) => {}
                 Some(Next::Node(node)) => {

@@ -335,6 +335,7 @@ impl<'s> Deciding<'s> {
             path: program.paths[usize::from(node)].clone(),
             plan,
             questions: 0,
+            rested: false,
             state,
             step_timeout: LIFETIME,
         })

@@ -535,7 +535,7 @@ mod tests {
             planner: "static".to_owned(),
             planner_version: "0".to_owned(),
         };
-        let many = (3..140).map(|id| event(id, JobCancelled {}));
+        let many = (3..460).map(|id| event(id, JobCancelled {}));
         let mut wrong = unit([event(1, planned), event(2, JobCancelled {})].into_iter().chain(many).collect());
         wrong.row = Some(Projection { plan_hash: Some(Hash::ZERO), ..Projection::of(&JobState::new(JOB), false) });
         wrong.guard = Guard::Run(Fence { generation: 1, epoch: 1 });
@@ -580,7 +580,7 @@ mod tests {
             "the ledger has no invocation",
             "permit",
             "a signal is consumed that is not kept",
-            "the bound of 128 events in one unit is reached",
+            "the bound of 448 events in one unit is reached",
             "a running job has a holder, and nothing else has one",
         ];
         assert_eq!(said.len(), expected.len());

@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn length_is_bounded_per_unit_and_per_job_and_an_end_is_never_refused_for_it() {
         let many = |count: usize| unit((0..count).map(|id| cancelled(u128::try_from(id).unwrap())).collect());
-        let of_unit = Refusal::Bound { bound: 128, what: "events in one unit" };
+        let of_unit = Refusal::Bound { bound: 448, what: "events in one unit" };
         assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX), 0, Kept::default()), Ok(()));
         assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX + 1), 0, Kept::default()), Err(of_unit));
         let grows = || unit(vec![cancelled(1), event(2, NodeStarted { node: "n".into(), number: 1 })]);

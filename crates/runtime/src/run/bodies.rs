@@ -83,10 +83,7 @@ impl<'r> Bodies<'r> {
     }
 
     /// What ends a body that begins now before its time.
-    pub(super) fn interrupts(&mut self, lease: &'r Lease) -> Interrupts<'r> {
-        if self.is_empty() && self.halt.is_cancelled() {
-            self.halt = CancellationToken::new();
-        }
+    pub(super) fn interrupts(&self, lease: &'r Lease) -> Interrupts<'r> {
         Interrupts { halt: self.halt.clone(), lease }
     }
 
@@ -118,6 +115,13 @@ impl<'r> Bodies<'r> {
     /// What may be dropped ends; a call that must not be repeated goes on to its own end.
     pub(super) fn halt(&self) {
         self.halt.cancel();
+    }
+
+    /// Those that begin from now on are not halted: what halted others holds no more.
+    pub(super) fn go_on(&mut self) {
+        if self.halt.is_cancelled() {
+            self.halt = CancellationToken::new();
+        }
     }
 
     /// When a start is to be shown.

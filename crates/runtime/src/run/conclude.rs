@@ -12,6 +12,7 @@ use aetheris_store::Purpose;
 use super::bodies::{Bodies, Ended, Position, UnderWay};
 use super::prepared::Said;
 use super::{Run, Stop, doubt, permit, step};
+use crate::error::OpError;
 
 impl<'r> Run<'r> {
     /// Takes in what a body has said, and what follows from it.
@@ -55,28 +56,29 @@ impl<'r> Run<'r> {
         }
         let concluded = plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).unwrap_or(node);
         let prepared = step::conclude(&self.view(concluded), said).map_err(Stop::Fault)?;
-        if let Some(next) = self.advance(node, prepared, bodies).await?
-            && !self.is_to_stop()
-        {
-            self.begin(vec![next], bodies).await?;
+        match self.advance(node, prepared, bodies).await? {
+            Some(next) => self.begin(vec![next], bodies).await,
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    /// The run gives up: its bodies end as they do when it is interrupted, and what calls have come to is owed.
-    pub(super) async fn wind_down(&mut self, mut bodies: Bodies<'r>) {
+    /// The run gives up: its bodies end as they do when it is interrupted, and what calls have come to is deposited, each as
+    /// soon as it is known.
+    pub(super) async fn wind_down(&mut self, mut bodies: Bodies<'r>) -> Result<(), OpError> {
         bodies.halt();
         bodies.beside(self.await_sent()).await;
-        let plan = Arc::clone(&self.plan);
+        let mut deposited = bodies.beside(self.deposit_owed()).await;
         if aetheris_fault::planted!("bodies-dropped-with-their-run") {
-            return;
+            return deposited;
         }
+        let plan = Arc::clone(&self.plan);
         while let Some((Ended { path, said }, _)) = bodies.next().await {
             if let (Ok(Some(said)), Some(node)) = (said, plan.node(path.node())) {
-                let owed = self.owed_after(node, said);
-                self.owed.extend(owed);
+                self.owed = self.owed_after(node, said);
+                deposited = deposited.and(bodies.beside(self.deposit_owed()).await);
             }
         }
+        deposited
     }
 
     /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step

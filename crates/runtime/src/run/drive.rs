@@ -54,7 +54,7 @@ impl<'r> Run<'r> {
                 self.listen(bodies).await?;
                 return Ok(None);
             }
-            let ended = if self.only_waits(plan) { None } else { self.check_interrupts().await? };
+            let ended = if self.goes_anyway(plan) { None } else { self.check_interrupts().await? };
             if ended.is_some() {
                 return Ok(ended);
             }
@@ -88,6 +88,12 @@ impl<'r> Run<'r> {
     }
 
     fn due<'p>(&mut self, plan: &'p CompiledPlan) -> Due<'p> {
+        // Whatever else could go on: a run before this one may have run another number of steps at once.
+        if self.failed
+            && let Some(node) = schedule::failed(self.draft.state(), plan)
+        {
+            return Due::Failed(node);
+        }
         let (bound, held) = (self.bound(), &self.held);
         schedule::due(self.draft.state(), plan, bound, &mut self.cursor, |path| held.contains_key(path))
     }
@@ -97,19 +103,19 @@ impl<'r> Run<'r> {
         self.state().end_requested.is_some() || self.lease.is_interrupted()
     }
 
-    /// Its worker stops, and nothing of the job could go on anyway: it is given away for what it waits for.
-    fn only_waits(&mut self, plan: &CompiledPlan) -> bool {
-        let drained = self.lease.drain.is_cancelled()
-            && !self.lease.lost.is_cancelled()
-            && !self.lease.ending.is_cancelled()
-            && self.state().end_requested.is_none();
-        drained && !self.held.is_empty() && matches!(self.due(plan), Due::Open(nodes) if nodes.is_empty())
+    /// Its worker stops, and nothing of the job could go on anyway: it fails, or is given away for what it waits for.
+    fn goes_anyway(&mut self, plan: &CompiledPlan) -> bool {
+        let other = self.lease.lost.is_cancelled() || self.lease.ending.is_cancelled();
+        if other || self.state().end_requested.is_some() {
+            return false;
+        }
+        self.failed || (!self.held.is_empty() && matches!(self.due(plan), Due::Open(nodes) if nodes.is_empty()))
     }
 
     /// So much is drafted that it is written before more is.
     fn draft_is_full(&self) -> bool {
-        let far = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX
-            || (self.sent.is_some() && self.ahead > limits::UNWRITTEN_BYTES_MAX);
+        let far = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNWRITTEN_EVENTS_MAX
+            || self.ahead > limits::UNWRITTEN_BYTES_MAX;
         far && !aetheris_fault::planted!("overlap-without-bound")
     }
 
@@ -129,6 +135,7 @@ impl<'r> Run<'r> {
             let prepared = step::prepare(&view).map_err(Stop::Fault)?;
             let key = view.key();
             self.accepted_from.remove(&key);
+            self.rested.remove(&StepPath::from(&node.id));
             decided = true;
             ready.extend(self.advance(node, prepared, bodies).await?);
             // A write may have brought the news.
@@ -222,7 +229,7 @@ impl<'r> Run<'r> {
                 bodies.shown();
                 bodies.beside(self.flush(Purpose::Record)).await?;
             }
-            () = at(due) => self.held.retain(|_, held| held.until.is_none_or(|until| until > Instant::now())),
+            () = at(due) => self.end_delays(),
         }
         Ok(None)
     }
@@ -242,6 +249,7 @@ impl<'r> Run<'r> {
             path: StepPath::from(&node.id),
             plan: &self.plan,
             questions: self.questions,
+            rested: self.rested.contains(&StepPath::from(&node.id)),
             state: self.draft.state(),
             step_timeout: self.rt.settings.step_timeout,
         }

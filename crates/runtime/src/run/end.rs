@@ -137,7 +137,6 @@ impl Run<'_> {
     /// draft that led there.
     pub(super) async fn fail_faulty(&mut self, failure: Failure) -> Result<RunEnd, OpError> {
         tracing::error!(job = %self.state().id, code = %failure.code, message = %failure.message, "the job cannot go on");
-        self.deposit_owed().await?;
         let loaded = Loaded::read(self.rt.store.as_ref(), &Scope::System, self.state().id).await?;
         fail_loaded(self.rt, loaded, self.lease.fence, failure).await
     }

@@ -1,6 +1,7 @@
 //! Steps that wait: held beside others that go on, and told with the unit that gives the job away once none can.
 
 use aetheris_core::event::JobWaiting;
+use aetheris_core::id::IdempotencyKey;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node};
@@ -9,7 +10,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::Purpose;
 use tokio::time::Instant;
 
-use super::bodies::Bodies;
+use super::bodies::{Bodies, Position};
 use super::drive::EVENTS_OF_ONE_TURN_MAX;
 use super::prepared::Release;
 use super::{Run, RunEnd, Stop, kind};
@@ -18,7 +19,8 @@ use crate::draft::{Fact, Rebased};
 /// A step that cannot go on for now, although the job is not blocked on it: others go on.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) release: Release,
+    position: Position,
+    release: Release,
     /// When a delay is over.
     pub(super) until: Option<Instant>,
 }
@@ -26,7 +28,16 @@ pub(super) struct Held {
 impl<'r> Run<'r> {
     /// A step waits. Others go on; the job is given away once none can.
     pub(super) fn hold(&mut self, node: &Node, release: Release) {
-        self.held.insert(StepPath::from(&node.id), Held { release, until: None });
+        let path = StepPath::from(&node.id);
+        let position = Position::of(self.state(), &path);
+        self.held.insert(path, Held { position, release, until: None });
+    }
+
+    /// Whether what was decided about a step that waits holds on a state that was read again. Kept signals are counted anew.
+    pub(super) fn still_waits(&self, path: &StepPath, held: &Held) -> bool {
+        let counts = matches!(held.release, Release::Block { expected: Some(_), .. });
+        let known = self.rows.effects.contains_key(&IdempotencyKey::derive(self.state().id, path, 0));
+        !counts && !known && Position::of(self.state(), path) == held.position
     }
 
     /// Steps that wait for their next try beside others: their delays count from the moment at which the store has them.
@@ -44,24 +55,50 @@ impl<'r> Run<'r> {
         Ok(written)
     }
 
+    /// Steps whose delay is over go on.
+    pub(super) fn end_delays(&mut self) {
+        let now = Instant::now();
+        let over = |held: &Held| held.until.is_some_and(|until| until <= now);
+        let rested: Vec<StepPath> =
+            self.held.iter().filter(|(_, held)| over(held)).map(|(path, _)| path.clone()).collect();
+        self.held.retain(|_, held| !over(held));
+        self.rested.extend(rested);
+    }
+
+    /// The shortest delay of those that wait for their next try.
+    fn shortest_delay(&self) -> Option<Span> {
+        let now = Instant::now();
+        let left = |(path, held): (&StepPath, &Held)| match (held.until, &held.release) {
+            (Some(until), _) => Some(Span::from_std(until.saturating_duration_since(now))),
+            (None, Release::Requeue(_)) => Some(self.delay_left(path)),
+            (None, Release::Block { .. }) => None,
+        };
+        self.held.iter().filter_map(left).min()
+    }
+
     /// Nothing can go on: the job is given away with all that is drafted. `None` when the newer state does not allow it, or
-    /// a delay is all but over.
+    /// a delay was all but over.
     pub(super) async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
-        let held = std::mem::take(&mut self.held);
-        let delayed = held.iter().filter(|(_, held)| matches!(held.release, Release::Requeue(_)));
-        let delay = delayed.map(|(path, _)| self.delay_left(path)).min();
-        if delay.is_some_and(|left| left <= limits::BACKOFF_HELD_MAX) {
+        let mut delay = self.shortest_delay();
+        if let Some(left) = delay.filter(|left| *left <= limits::BACKOFF_HELD_MAX) {
+            tokio::select! {
+                biased;
+                () = self.lease.interrupted() => {}
+                () = tokio::time::sleep(left.to_std()) => self.end_delays(),
+            }
             return Ok(None);
         }
         let mut blocked = false;
-        for Held { release, .. } in held.into_values() {
+        for Held { release, .. } in std::mem::take(&mut self.held).into_values() {
             let Release::Block { facts, expected } = release else { continue };
-            // What does not fit is blocked on when the job is looked at again.
-            if self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX <= limits::UNIT_EVENTS_MAX || !blocked {
-                self.draft.expect_signals(expected);
-                self.take(facts)?;
-                blocked = true;
+            if blocked && self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
+                // The next run blocks the job on what this unit has no room for.
+                delay = Some(Span::ZERO);
+                break;
             }
+            self.draft.expect_signals(expected);
+            self.take(facts)?;
+            blocked = true;
         }
         let (purpose, end) = match delay {
             Some(delay) => {

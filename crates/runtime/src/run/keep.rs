@@ -8,12 +8,11 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
 use aetheris_core::schedule::Cursor;
-use aetheris_core::step::StepStatus;
 use aetheris_store::LedgerWrite;
 
 use super::prepared::Said;
 use super::write::{STORE_RETRY, is_permanent};
-use super::{Run, Stop, step};
+use super::{Run, Stop, has_failed, step};
 use crate::draft::Fact;
 use crate::error::OpError;
 use crate::ops::{Deposit, DepositOutcome};
@@ -82,9 +81,10 @@ impl Run<'_> {
         }
         self.names = names::of(self.draft.state(), &self.rows.effects);
         self.memory = memory::of_run(self.draft.state(), &self.rows.kept, &self.names);
-        // They were decided on a state that is not the job's any more.
-        self.held.clear();
-        self.failed = self.state().steps.values().any(|step| step.status == StepStatus::Failed);
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|path, held| self.still_waits(path, held));
+        self.held = held;
+        self.failed = has_failed(self.draft.state());
         if !aetheris_fault::planted!("cursor-kept-over-cut") {
             self.cursor = Cursor::default();
         }

@@ -50,7 +50,7 @@ pub(crate) use end::note_end;
 pub(crate) use kind::input;
 pub use lease::Lease;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
@@ -61,6 +61,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule::Cursor;
 use aetheris_core::state::{Illegal, JobState};
+use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use aetheris_expr::Context;
 use aetheris_store::{Claimed, Scope};
@@ -127,11 +128,13 @@ struct Run<'r> {
     draft: Draft,
     /// Writes that failed since the worker is to stop.
     draining_writes: u32,
+    /// Steps whose delay has passed since they were held.
+    rested: BTreeSet<StepPath>,
     /// What is known beside the state.
     rows: Rows,
     lease: &'r Lease,
-    /// How often the ledger has refused in this run.
-    ledger_refusals: u32,
+    /// How often the ledger has refused in this run, by call.
+    ledger_refusals: BTreeMap<IdempotencyKey, u32>,
     /// What the values that the job keeps take.
     memory: usize,
     /// What templates may name.
@@ -197,24 +200,33 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
         Ok(end) => return Ok(end),
         Err(stop) => stop,
     };
-    run.wind_down(bodies).await;
+    let deposited = run.wind_down(bodies).await;
     match stop {
         Stop::Lost => {
             aetheris_fault::sometimes!(RunLost);
-            run.deposit_owed().await?;
+            deposited?;
             Ok(RunEnd::Lost)
         }
-        Stop::Fault(failure) => run.fail_faulty(failure).await,
+        Stop::Fault(failure) => {
+            deposited?;
+            run.fail_faulty(failure).await
+        }
         Stop::Op(error) => {
-            run.deposit_owed().await?;
+            deposited?;
             Err(error)
         }
     }
 }
 
+/// Whether a step of the job has failed.
+fn has_failed(state: &JobState) -> bool {
+    state.steps.values().any(|step| step.status == StepStatus::Failed)
+}
+
 impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = names::of(&loaded.state, &loaded.effects);
+        let failed = has_failed(&loaded.state);
         let memory = memory::of_run(&loaded.state, &loaded.kept, &names);
         Self {
             ahead: 0,
@@ -222,14 +234,15 @@ impl<'r> Run<'r> {
             answered: false,
             draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
             draining_writes: 0,
+            rested: BTreeSet::new(),
             rows: Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger },
             lease,
-            ledger_refusals: 0,
+            ledger_refusals: BTreeMap::new(),
             memory,
             names,
             owed: Vec::new(),
             cursor: Cursor::default(),
-            failed: false,
+            failed,
             held: BTreeMap::new(),
             plan,
             questions: 0,

@@ -45,14 +45,23 @@ impl<'r> Run<'r> {
     /// Writes once what these bodies need written, and begins them. One whose step stands elsewhere since does not begin.
     pub(super) async fn begin(&mut self, ready: Vec<Ready<'_>>, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         bodies.beside(self.write_for(&ready)).await?;
-        let failed = self.failed && !aetheris_fault::planted!("call-beside-a-failure");
+        let mut stops = self.stops();
+        if aetheris_fault::planted!("call-beside-a-failure") {
+            stops = None;
+        }
+        if stops.is_none() {
+            bodies.go_on();
+        }
         for Ready { body, drafted_at, node, position } in ready {
             let path = StepPath::from(&node.id);
             if Position::of(self.state(), &path) != position {
                 continue;
             }
             let under_way = UnderWay { leaves: body.leaves_process(), position };
-            let begin = if failed { after_a_failure(&body) } else { self.may_begin(node, &body, drafted_at).await? };
+            let begin = match &stops {
+                Some(why) => instead(&body, why),
+                None => self.may_begin(node, &body, drafted_at).await?,
+            };
             match begin {
                 Begin::Now => {
                     let begun = Begun { at: self.state().last_at, sent_at: drafted_at };
@@ -65,6 +74,14 @@ impl<'r> Run<'r> {
             }
         }
         Ok(())
+    }
+
+    /// Why nothing leaves any more, where that is so.
+    fn stops(&self) -> Option<Failure> {
+        if self.failed {
+            return Some(Failure::new("not_begun", "a step beside it has failed; nothing was sent"));
+        }
+        self.is_to_stop().then(|| Failure::new("not_begun", "the run is to stop; nothing was sent"))
     }
 
     async fn write_for(&mut self, ready: &[Ready<'_>]) -> Result<Rebased, Stop> {
@@ -142,13 +159,10 @@ impl<'r> Run<'r> {
     }
 }
 
-/// A step beside it has failed: nothing leaves any more.
-fn after_a_failure(body: &Body) -> Begin {
+/// What comes of a body that does not begin: a permission that was drafted is one of a call that has not left.
+fn instead(body: &Body, why: &Failure) -> Begin {
     match body {
-        Body::Call(_, Role::Permit(permit)) => {
-            let why = "a step beside it has failed; nothing was sent";
-            Begin::TooLate(*permit, Failure::new("sibling_failed", why))
-        }
+        Body::Call(_, Role::Permit(permit)) => Begin::TooLate(*permit, why.clone()),
         Body::Call(_, Role::Pure | Role::Reconcile(_)) | Body::Ask(..) | Body::Judge(..) | Body::Rest(_) => {
             Begin::LookAgain
         }

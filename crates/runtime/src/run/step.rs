@@ -116,7 +116,7 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
 /// Waits for what is left of the recorded delay, then starts the next try. Much is left where the job was paused, or
 /// its worker stopped, before it could be given back for so long.
 fn next_try(view: &View<'_>) -> Result<Prepared, Failure> {
-    let left = view.step().map_or(Span::ZERO, |step| step.delay_left(view.state.last_at));
+    let left = view.step().filter(|_| !view.rested).map_or(Span::ZERO, |step| step.delay_left(view.state.last_at));
     aetheris_fault::crash_point!("run.retry.due");
     if left > limits::BACKOFF_HELD_MAX && view.state.end_requested.is_none() {
         return Ok(Prepared::default().next(Next::Release(Release::Requeue(left))));

@@ -42,6 +42,8 @@ pub struct View<'a> {
     pub plan: &'a CompiledPlan,
     /// Questions of this run to reconcile tools.
     pub questions: u32,
+    /// The delay before the step's next try has passed in this process, which has counted it from its event.
+    pub rested: bool,
     /// The job, with all that is drafted.
     pub state: &'a JobState,
     /// The time a step may take where neither node, tool nor agent says so.

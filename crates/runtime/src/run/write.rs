@@ -135,18 +135,23 @@ impl Run<'_> {
             // Someone has settled the call in the meantime: a deposit, or an operator.
             Refusal::Ledger(refusal) => {
                 aetheris_fault::sometimes!(RunMetSettledLedger);
-                match refusal {
+                let refused = match refusal {
                     // The run waits for that moment, which bounds how often it is refused.
                     LedgerRefusal::CanStillArrive { key, accepted_from } => {
                         self.accepted_from.insert(key, accepted_from);
+                        0
                     }
-                    LedgerRefusal::Missing(_)
-                    | LedgerRefusal::OtherPermit { .. }
-                    | LedgerRefusal::Succeeded(_)
-                    | LedgerRefusal::ArgumentsDiffer(_)
-                    | LedgerRefusal::Illegal { .. } => self.ledger_refusals += 1,
-                }
-                if self.ledger_refusals > limits::LEDGER_REFUSALS_MAX {
+                    LedgerRefusal::Missing(key)
+                    | LedgerRefusal::OtherPermit { key, .. }
+                    | LedgerRefusal::Succeeded(key)
+                    | LedgerRefusal::ArgumentsDiffer(key)
+                    | LedgerRefusal::Illegal { key, .. } => {
+                        let times = self.ledger_refusals.entry(key).or_default();
+                        *times += 1;
+                        *times
+                    }
+                };
+                if refused > limits::LEDGER_REFUSALS_MAX {
                     return Err(Stop::Fault(refused_for_good(&refusal)));
                 }
                 let state = self.reload().await?;

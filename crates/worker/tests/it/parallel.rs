@@ -381,3 +381,109 @@ async fn slow_bodies_are_seen_beside_each_other() {
     let starts = world.events(job).await.iter().filter(|event| matches!(event, Event::NodeStarted(_))).count();
     assert_eq!(starts, 3);
 }
+
+/// A tool that only looks answers too early about both: each is asked again when its answer can count, and not before.
+#[tokio::test(start_paused = true)]
+async fn two_early_answers_about_doubts_are_waited_out_together() {
+    let world = World::new();
+    let ask = "a: { kind: function, function: f, on_in_doubt: [{ reconcile: look }, fail]";
+    let file = agent(2, 2, "at_most_once").replace("a: { kind: function, function: f", ask);
+    let file = file.replace("b: { kind: function, function: f", &ask.replace("a: {", "b: {"));
+    world.put(&file.replace("  end:", "  look: { kind: function, function: f, effect: pure }\n  end:")).await;
+    for name in ["a", "b"] {
+        world.tools.next(name, [Act::Say(unknown("reset"))]);
+    }
+    let no = || Act::Say(done(json!({ "outcome": "did_not_happen" })));
+    world.tools.next("look", std::iter::repeat_with(no).take(1_000));
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let asked = world.tools.count("look");
+    assert!((4..=8).contains(&asked), "{asked} questions");
+    assert_eq!((world.tools.count("a"), world.tools.count("b")), (2, 2));
+}
+
+/// A delay passes while a step beside it does nothing that is written, and what is left of it is all that the job is given
+/// back for.
+#[tokio::test(start_paused = true)]
+async fn a_delay_runs_down_beside_a_quiet_step() {
+    for (held_for, retried) in [(7_200, true), (1_800, false)] {
+        let world = World::new();
+        world.put(&agent(2, 2, "pure").replace("timeout: 60s", "timeout: 4h")).await;
+        let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+        world.tools.next("a", [Act::Say(busy)]);
+        let (_process, job, releases) = held(&world, &["b"], |_| done(json!("b"))).await;
+        tokio::time::sleep(std::time::Duration::from_secs(held_for)).await;
+        assert_eq!(world.tools.count("a"), if retried { 2 } else { 1 });
+        releases[0].notify_one();
+        let state = world.done(job).await;
+        let took = state.last_at.since(state.created_at);
+        assert!(took < Span::from_secs(u64::from(held_for.max(3_600)) + 10), "{took}");
+        assert_eq!(state.status, JobStatus::Completed);
+    }
+}
+
+/// A job ends whatever the number of its calls whose outcome is unknown.
+#[tokio::test(start_paused = true)]
+async fn a_job_with_many_open_calls_ends() {
+    for cancels in [false, true] {
+        let world = World::new();
+        world.put(&agent(250, 250, "idempotent")).await;
+        let all = names(250);
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let no = || ToolOutcome::RefusedPermanent(Failure::new("no", "no"));
+        let (process, job, releases) = held(&world, &all, |_| no()).await;
+        let status = if cancels {
+            process.rt.cancel(job).await.unwrap();
+            JobStatus::Cancelled
+        } else {
+            releases[7].notify_one();
+            JobStatus::Failed
+        };
+        let state = world.done(job).await;
+        assert_eq!(state.status, status);
+        let doubts = state.steps.values().filter(|step| step.status == StepStatus::InDoubt).count();
+        assert!(doubts >= 249, "{doubts}");
+        if let Some(Ending::Failed { error, .. }) = state.ending {
+            assert_eq!(error.code, "no");
+        }
+    }
+}
+
+/// A run that has lost its job tells what a call came to at once, however long others still take.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_of_a_lost_run_does_not_wait_for_its_siblings() {
+    let world = World::new();
+    world.put(&agent(2, 2, "at_most_once").replace("timeout: 60s", "timeout: 2h")).await;
+    let (process, job, releases) = held(&world, &["a", "b"], |name| done(json!(name))).await;
+    process.freeze_keeper();
+    let _second = world.start("second");
+    world.until(job, &[JobStatus::Parked]).await;
+    releases[0].notify_one();
+    while world.state(job).await.node_status(&"a".into()) != StepStatus::Completed {
+        settle().await;
+    }
+    assert_eq!(world.state(job).await.node_status(&"b".into()), StepStatus::InDoubt);
+    releases[1].notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// A worker that stops beside a failure lets its job fail: the next one may run another number of steps at once.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_failed_is_not_given_back_to_begin_others() {
+    let world = World::new();
+    world.put(&agent(2, 3, "at_most_once")).await;
+    let (process, job, releases) = held(&world, &["a", "b"], |name| match name {
+        "b" => ToolOutcome::RefusedPermanent(Failure::new("no", "no")),
+        _ => done(json!(name)),
+    })
+    .await;
+    releases[1].notify_one();
+    settle().await;
+    process.stop.drain.cancel();
+    let _second = world.start("second");
+    settle().await;
+    releases[0].notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Failed);
+    assert_eq!((world.tools.count("c"), world.tools.count("end")), (0, 0));
+}

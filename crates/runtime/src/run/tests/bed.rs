@@ -113,6 +113,7 @@ impl Bed {
             path: (&self.node.id).into(),
             plan: &plan,
             questions: 0,
+            rested: false,
             state: &self.state,
             step_timeout: Span::from_secs(30),
         })
