@@ -286,4 +286,20 @@ mod tests {
         assert_eq!(looks(&plan, 8, &[], steps), ["a", "b", "b", "c"]);
         assert_eq!(looks(&plan, 8, &["b"], &[&[("a", Completed), ("b", Waiting)]]), [""]);
     }
+
+    #[test]
+    fn a_failure_is_due_before_anything_else() {
+        let wide = of(&[("a", &[], false), ("b", &[], false), ("c", &[], false), ("d", &["c"], false)]);
+        let mut state = JobState::new(JobId::from_u128(1));
+        assert_eq!(failed(&state, &wide), None);
+        for node in ["d", "c"] {
+            let step = StepState { status: StepStatus::Failed, ..StepState::default() };
+            state.steps.insert(StepPath::from(node), step);
+            assert_eq!(failed(&state, &wide).map(NodeId::as_str), Some(node));
+        }
+        // Parts of what a node does have failures of their own.
+        let mut part = JobState::new(JobId::from_u128(1));
+        part.steps.insert(StepPath::from("a[0]"), state.steps[&"c".into()].clone());
+        assert_eq!(failed(&part, &wide), None);
+    }
 }
