@@ -132,6 +132,19 @@ fn the_files_of_the_page_are_accepted() {
     assert_eq!(told, [("refund".to_owned(), 4, 3), ("offer".to_owned(), 4, 3)]);
 }
 
+/// Whoever says 0 wants one step at a time, whatever the server says of agents that say nothing.
+#[test]
+fn how_many_steps_run_at_once_is_said_or_left_to_the_server() {
+    let said = |line: &str| {
+        let file = format!("agent: a\n{line}plan: {{ nodes: [{{ id: n, kind: transform, output: 1 }}] }}\n");
+        accepted(&file).plan.max_parallel_steps
+    };
+    assert_eq!(
+        [said(""), said("max_parallel_steps: 0\n"), said("max_parallel_steps: 256\n")],
+        [None, Some(0), Some(256)]
+    );
+}
+
 #[test]
 fn json_and_yaml_of_equal_meaning_are_one_agent() {
     let yaml = accepted(REFUND);

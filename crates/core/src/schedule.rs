@@ -302,4 +302,15 @@ mod tests {
         part.steps.insert(StepPath::from("a[0]"), state.steps[&"c".into()].clone());
         assert_eq!(failed(&part, &wide), None);
     }
+
+    /// A node is behind the deepest of what it needs, in whatever order that is named.
+    #[test]
+    fn a_set_stands_behind_all_that_its_nodes_need() {
+        use StepStatus::Completed;
+        for needs in [&["a", "b"], &["b", "a"]] {
+            let plan = of(&[("c", needs, false), ("b", &["a"], false), ("a", &[], false)]);
+            let steps: &[&[_]] = &[&[], &[("a", Completed)], &[("b", Completed)], &[("c", Completed)]];
+            assert_eq!(looks(&plan, 8, &[], steps), ["a", "b", "c", "done"]);
+        }
+    }
 }

@@ -744,6 +744,26 @@ mod tests {
         assert!(draft.state().blocks.is_empty());
     }
 
+    /// The same of a delay, and of a failure: another step may go on, or have failed.
+    #[test]
+    fn a_draft_does_not_decide_about_the_job_on_a_newer_state() {
+        let error = aetheris_core::event::Failure::new("code", "why");
+        let requeued = JobRequeued { after_us: Some(5), reason: RequeueReason::Retry };
+        let failed = aetheris_core::event::JobFailed { error, node: None };
+        for decides in [Event::from(requeued), failed.into()] {
+            let mut draft = Draft::new(running(), Guard::Outside, 0);
+            draft.push(&SystemIds, started("a")).unwrap();
+            draft.push(&SystemIds, decides).unwrap();
+            draft.release();
+            assert_eq!(draft.rebase(running()), Rebased::Cut);
+            let left = unit(&draft);
+            assert_eq!(
+                (left.events.len(), draft.state().status, left.lease),
+                (1, JobStatus::Running, LeaseChange::Keep)
+            );
+        }
+    }
+
     /// A run that met a signal goes on and holds the job: only what blocked it is decided anew.
     #[test]
     fn a_draft_that_must_not_block_keeps_what_comes_before_and_the_lease() {

@@ -23,13 +23,15 @@ async fn each_key_reaches_the_part_that_it_is_for() {
     let by_default = wired("");
     let settings = &by_default.rt.settings;
     assert_eq!((settings.max_attempts, settings.step_timeout), (3, Span::from_secs(300)));
+    assert_eq!(settings.max_parallel_steps, 0);
     assert_eq!(settings.execution_version, aetheris_runtime::Settings::default().execution_version);
     assert!(by_default.worker_id().as_str().ends_with(&format!("-{}", by_default.instance)));
     let chosen = wired(
-        "worker: { id: w-7, max_attempts: 5 }\nexecutor: { step_timeout: 11s }\nversions: { execution: build-9 }\n",
+        "worker: { id: w-7, max_attempts: 5 }\nexecutor: { step_timeout: 11s, max_parallel_steps: 7 }\nversions: { execution: build-9 }\n",
     );
     let settings = &chosen.rt.settings;
     assert_eq!((settings.max_attempts, settings.step_timeout), (5, Span::from_secs(11)));
+    assert_eq!(settings.max_parallel_steps, 7);
     assert_eq!((settings.execution_version.as_str(), chosen.worker_id().as_str()), ("build-9", "w-7"));
     assert!(chosen.models.knows("local/x").is_err());
     assert!(wired("models: { local: { base_url: http://127.0.0.1:9/v1 } }\n").models.knows("local/x").is_ok());

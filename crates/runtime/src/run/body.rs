@@ -293,6 +293,18 @@ fn grace_after(spent: Duration) -> Duration {
 mod tests {
     use super::*;
 
+    /// What leaves the process needs more written than a function, and a permission more than any other fact.
+    #[test]
+    fn of_two_needs_the_stricter_one_meets_both() {
+        let [permit, doubt] = [Purpose::Permit, Purpose::Doubt].map(Written::All);
+        let rising = [Written::Nothing, Written::Sent, Written::Results, doubt, permit];
+        for (place, need) in rising.into_iter().enumerate() {
+            for other in rising.into_iter().take(place + 1) {
+                assert_eq!((need.stricter(other), other.stricter(need)), (need, need));
+            }
+        }
+    }
+
     #[test]
     fn no_call_is_awaited_longer_than_its_permission_lives() {
         let spent = [0, 500, 1_000, 1_400, 1_999, 2_000, 9_000].map(Duration::from_millis);

@@ -162,3 +162,65 @@ fn waits_still(state: &JobState, plan: &CompiledPlan, others: bool) -> Option<Jo
         wait_type: blocked.wait_type,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use aetheris_core::id::JobId;
+    use aetheris_core::json::Json;
+    use aetheris_core::plan::{Budget, NodeKind, PLAN_SCHEMA_VERSION, Plan, WaitType};
+    use aetheris_core::retry::RetryPolicy;
+
+    use super::*;
+
+    fn plan() -> CompiledPlan {
+        let node = |id: &str| Node {
+            id: id.into(),
+            kind: NodeKind::Transform(Json::null()),
+            needs: Vec::new(),
+            retry: None,
+            timeout: None,
+            when: None,
+        };
+        let plan = Plan {
+            answer: None,
+            budget: Budget::default(),
+            max_parallel_steps: Some(8),
+            nodes: ["a", "b", "c"].map(node).to_vec(),
+            retry: RetryPolicy::default(),
+            schema_version: PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: std::collections::BTreeMap::new(),
+        };
+        Arc::new(plan).compile().unwrap()
+    }
+
+    /// Which wait is named once more, of doubts that began then, and whether the job would park for it.
+    fn named(open: &[(&str, i64, WaitType)], others: bool) -> Option<(String, bool)> {
+        let mut state = JobState::new(JobId::from_u128(1));
+        let blocked = |(node, since, wait_type): &(&str, i64, WaitType)| Blocked {
+            correlation_key: None,
+            doubt: true,
+            node: (*node).into(),
+            reason: None,
+            since: Timestamp::from_micros(*since),
+            wait_type: *wait_type,
+        };
+        state.blocks = open.iter().map(blocked).collect();
+        waits_still(&state, &plan(), others).map(|waiting| (waiting.node.to_string(), waiting.park))
+    }
+
+    /// The job waits for what waits still, and parks only if it would for all of it.
+    #[test]
+    fn a_wait_that_goes_on_is_named_where_the_job_would_forget_it() {
+        use WaitType::{Human, Timer};
+        let [person, timer, new] = [("a", 3, Human), ("b", 4, Timer), ("c", 0, Human)];
+        assert_eq!(named(&[person], false), Some(("a".to_owned(), true)));
+        assert_eq!(named(&[person, timer], false), Some(("b".to_owned(), false)));
+        // What begins now has the job wait already: only a short one is left to be said.
+        assert_eq!(named(&[person, new], true), None);
+        assert_eq!(named(&[timer, new], true), Some(("b".to_owned(), false)));
+        assert_eq!(named(&[new], true), None);
+    }
+}

@@ -487,3 +487,24 @@ async fn a_job_that_has_failed_is_not_given_back_to_begin_others() {
     assert_eq!(world.done(job).await.status, JobStatus::Failed);
     assert_eq!((world.tools.count("c"), world.tools.count("end")), (0, 0));
 }
+
+/// The job is given back until the first of its next tries.
+#[tokio::test(start_paused = true)]
+async fn of_two_delays_the_shorter_one_counts() {
+    let world = World::new();
+    let file = agent(2, 2, "pure").replace("tool: b, input", "tool: b, retry: { backoff: 10m }, input");
+    world.put(&file).await;
+    let busy = || ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    for name in ["a", "b"] {
+        world.tools.next(name, [Act::Say(busy())]);
+    }
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    while world.tools.count("b") < 2 {
+        settle().await;
+    }
+    let state = world.state(job).await;
+    assert_eq!((world.tools.count("a"), state.last_at.since(state.created_at) < Span::from_secs(700)), (1, true));
+    let state = world.done(job).await;
+    assert!(state.last_at.since(state.created_at) < Span::from_secs(3_700));
+}

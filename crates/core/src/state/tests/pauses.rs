@@ -88,7 +88,9 @@ fn a_paused_job_that_waits_for_two_goes_on_with_what_has_ended() {
     assert_eq!((ended.0.status, ended.0.open_key()), (JobStatus::Paused, Some("key")));
     assert_eq!(resumes(ended.clone()), JobStatus::Pending);
     assert_eq!(resumes(ended.then(timed_out("a"))), JobStatus::Pending);
-    // It was at work for one of them when it was paused.
+    // It could have gone on, or was at work for one of them, when it was paused.
+    assert_eq!(resumes(two().then(timed_out("b")).then(paused())), JobStatus::Pending);
+    assert_eq!(resumes(two().then(requeued(RequeueReason::Retry)).then(paused())), JobStatus::Pending);
     let at_work = two().then(timed_out("b")).then(claimed()).then(asked()).then(paused());
     assert_eq!(at_work.0.open_key(), Some("key"));
     assert_eq!(resumes(at_work), JobStatus::Pending);
