@@ -9,7 +9,6 @@ use aetheris_core::id::{AttemptId, IdempotencyKey, JobId, PermitId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard, GuardRefusal};
 use aetheris_core::ledger::{LedgerRefusal, LedgerTrigger, Settle};
-use aetheris_core::limits;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{Due, Span, Timestamp};
@@ -354,8 +353,7 @@ pub async fn j8_a_creations_checks_have_an_order(f: Fixture) {
     f.create(&first).await;
     let unknown = Message { plan: Some(Hash::of(b"unknown")), client_key, ..f.message() };
     let mut unit = f.creation(&unknown);
-    unit.events
-        .extend((0..limits::UNIT_EVENTS_MAX).map(|_| EncodedEvent::new(f.ids.event(), &Event::from(JobCancelled {}))));
+    unit.events.extend((0..500).map(|_| EncodedEvent::new(f.ids.event(), &Event::from(JobCancelled {}))));
     let taken = UnitOfWork { job: first.job, ..unit.clone() };
     assert_eq!(f.refused(taken).await, Refusal::Sequence { expected: 0, actual: 2 });
     assert_eq!(f.refused(unit.clone()).await, Refusal::UnknownPlan);

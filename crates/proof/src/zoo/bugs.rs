@@ -159,8 +159,6 @@ pub const BUGS: &[Bug] = &[
     survivor("bound-not-kept", "more steps run at once than the plan allows"),
     survivor("call-beside-a-failure", "a call leaves beside a step that has failed"),
     survivor("bodies-dropped-with-their-run", "a run that gives up drops calls that have left"),
-    survivor("outcome-ahead-dropped", "an outcome is lost that came while a unit was written which is refused"),
-    survivor("owed-for-one-unit", "an outcome counts as written with the unit before its own"),
     Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
     Bug {
         in_store: true,

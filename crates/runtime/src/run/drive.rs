@@ -109,7 +109,8 @@ impl<'r> Run<'r> {
         if other || self.state().end_requested.is_some() {
             return false;
         }
-        self.failed || (!self.held.is_empty() && matches!(self.due(plan), Due::Open(nodes) if nodes.is_empty()))
+        let waits = !self.held.is_empty() && matches!(self.due(plan), Due::Open(nodes) if nodes.is_empty());
+        self.failed || (waits && !self.goes_on_soon())
     }
 
     /// So much is drafted that it is written before more is.

@@ -65,26 +65,35 @@ impl<'r> Run<'r> {
         self.rested.extend(rested);
     }
 
-    /// The shortest delay of those that wait for their next try.
-    fn shortest_delay(&self) -> Option<Span> {
+    /// The shortest delay of those that wait for their next try, and whose it is.
+    fn shortest_delay(&self) -> Option<(Span, StepPath)> {
         let now = Instant::now();
         let left = |(path, held): (&StepPath, &Held)| match (held.until, &held.release) {
-            (Some(until), _) => Some(Span::from_std(until.saturating_duration_since(now))),
-            (None, Release::Requeue(_)) => Some(self.delay_left(path)),
+            (Some(until), _) => Some((Span::from_std(until.saturating_duration_since(now)), path.clone())),
+            (None, Release::Requeue(_)) => Some((self.delay_left(path), path.clone())),
             (None, Release::Block { .. }) => None,
         };
         self.held.iter().filter_map(left).min()
     }
 
+    /// Whether a delay is so short that the job is held through it.
+    pub(super) fn goes_on_soon(&self) -> bool {
+        self.shortest_delay().is_some_and(|(left, _)| left <= limits::BACKOFF_HELD_MAX)
+    }
+
     /// Nothing can go on: the job is given away with all that is drafted. `None` when the newer state does not allow it, or
     /// a delay was all but over.
     pub(super) async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
-        let mut delay = self.shortest_delay();
-        if let Some(left) = delay.filter(|left| *left <= limits::BACKOFF_HELD_MAX) {
+        let shortest = self.shortest_delay();
+        let mut delay = shortest.as_ref().map(|(left, _)| *left);
+        if let Some((left, path)) = shortest.filter(|(left, _)| *left <= limits::BACKOFF_HELD_MAX) {
             tokio::select! {
                 biased;
                 () = self.lease.interrupted() => {}
-                () = tokio::time::sleep(left.to_std()) => self.end_delays(),
+                () = tokio::time::sleep(left.to_std()) => {
+                    self.held.remove(&path);
+                    self.rested.insert(path);
+                }
             }
             return Ok(None);
         }

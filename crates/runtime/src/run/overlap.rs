@@ -149,9 +149,7 @@ impl Run<'_> {
             Refusal::Sequence { .. } => {
                 self.look_again().await?;
                 // What a call came to meanwhile is among what ran ahead.
-                if !aetheris_fault::planted!("outcome-ahead-dropped") {
-                    self.deposit_dropped().await?;
-                }
+                self.deposit_dropped().await?;
                 Ok(Rebased::Cut)
             }
             refusal @ (Refusal::Guard(_)

@@ -81,7 +81,9 @@ impl<'r> Run<'r> {
         if self.failed {
             return Some(Failure::new("not_begun", "a step beside it has failed; nothing was sent"));
         }
-        self.is_to_stop().then(|| Failure::new("not_begun", "the run is to stop; nothing was sent"))
+        // Of a lost lease it is asked right before each body.
+        let stops = self.is_to_stop() && !self.lease.lost.is_cancelled();
+        stops.then(|| Failure::new("not_begun", "the run is to stop; nothing was sent"))
     }
 
     async fn write_for(&mut self, ready: &[Ready<'_>]) -> Result<Rebased, Stop> {

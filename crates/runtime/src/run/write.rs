@@ -105,10 +105,7 @@ impl Run<'_> {
         self.answered &= !self.draft.is_empty();
         if !aetheris_fault::planted!("owed-for-ever") {
             let job = self.state().id;
-            let mut drafted: Vec<Deposit> = self.draft.facts().filter_map(|fact| owed_by(job, fact)).collect();
-            if aetheris_fault::planted!("owed-for-one-unit") {
-                drafted.clear();
-            }
+            let drafted: Vec<Deposit> = self.draft.facts().filter_map(|fact| owed_by(job, fact)).collect();
             self.owed.retain(|owed| drafted.contains(owed));
         }
     }

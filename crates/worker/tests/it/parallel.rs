@@ -9,7 +9,8 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
 use aetheris_runtime::ops::Cancelled;
-use aetheris_store::Scope;
+use aetheris_store::faulty::{Fault, FaultPlan, Op};
+use aetheris_store::{Purpose, Scope};
 use serde_json::json;
 
 use crate::world::{Act, Process, World, did_not_happen, done, happened, hold, unknown};
@@ -418,7 +419,7 @@ async fn a_delay_runs_down_beside_a_quiet_step() {
         releases[0].notify_one();
         let state = world.done(job).await;
         let took = state.last_at.since(state.created_at);
-        assert!(took < Span::from_secs(u64::from(held_for.max(3_600)) + 10), "{took}");
+        assert!(took < Span::from_secs(held_for.max(3_600) + 10), "{took}");
         assert_eq!(state.status, JobStatus::Completed);
     }
 }
@@ -507,4 +508,67 @@ async fn of_two_delays_the_shorter_one_counts() {
     assert_eq!((world.tools.count("a"), state.last_at.since(state.created_at) < Span::from_secs(700)), (1, true));
     let state = world.done(job).await;
     assert!(state.last_at.since(state.created_at) < Span::from_secs(3_700));
+}
+
+/// A worker that stops gives a job back whose next try is about to be due.
+#[tokio::test(start_paused = true)]
+async fn a_stop_in_the_last_moments_of_a_delay_gives_the_job_back() {
+    let world = World::new();
+    world.put(&agent(2, 2, "pure").replace("backoff: 1h", "backoff: 1s")).await;
+    let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    world.tools.next("a", [Act::Say(busy)]);
+    let (process, job, releases) = held(&world, &["b"], |_| done(json!("b"))).await;
+    tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+    process.stop.drain.cancel();
+    releases[0].notify_one();
+    let state = world.until(job, &[JobStatus::Pending]).await;
+    assert_eq!((state.node_status(&"a".into()), world.tools.count("a")), (StepStatus::Retrying, 1));
+    let _second = world.start("second");
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// `a` is a function and `b` a call under a permit, whose outcome comes while the write of what `a` gave takes its time.
+async fn answered_while_writing(writes: [Fault; 2]) -> (World, Process, JobId) {
+    let world = World::new();
+    let file = agent(2, 2, "pure")
+        .replace("b: { kind: function, function: f, effect: pure", "b: { kind: function, function: f");
+    world.put(&file).await;
+    let (act, reached, release) = hold(done(json!(7)));
+    world.tools.next("b", [act]);
+    let faults = FaultPlan::none().script(Op::Commit(Purpose::Record), writes.map(Some));
+    let process = world.start_behind("w", faults);
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    release.notify_one();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    (world, process, job)
+}
+
+/// How many effects of a job are known.
+async fn effects(world: &World, job: JobId) -> usize {
+    world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects.len()
+}
+
+/// What ran ahead of a unit that is refused is dropped, and with it no outcome.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_came_while_a_refused_unit_was_written_is_deposited() {
+    let five = Fault::Delay(Span::from_secs(5));
+    let (world, process, job) = answered_while_writing([five, Fault::Slow(Span::from_micros(1))]).await;
+    assert_eq!(process.rt.cancel(job).await.unwrap(), Cancelled::Requested);
+    assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+    assert_eq!((effects(&world, job).await, world.tools.count("b")), (1, 1));
+}
+
+/// An outcome is owed until its own unit is written.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_is_owed_until_its_own_unit_is_written() {
+    let [five, never] = [5, 90].map(|seconds| Fault::Delay(Span::from_secs(seconds)));
+    let (world, process, job) = answered_while_writing([five, never]).await;
+    process.freeze_keeper();
+    let _second = world.start("second");
+    world.until(job, &[JobStatus::Parked]).await;
+    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    assert_eq!((effects(&world, job).await, world.tools.count("b")), (1, 1));
 }
