@@ -193,7 +193,7 @@ mod tests {
         let [timer, signal] = [of("a", 1, WaitType::Timer), of("b", 2, WaitType::Signal)];
         let [late, early] = [of("c", 4, WaitType::Human), of("d", 3, WaitType::Human)];
         assert_eq!(foremost(&[]), None);
-        assert_eq!(foremost(&[timer.clone()]).as_deref(), Some("a"));
+        assert_eq!(foremost(std::slice::from_ref(&timer)).as_deref(), Some("a"));
         assert_eq!(foremost(&[timer.clone(), signal.clone()]).as_deref(), Some("b"));
         assert_eq!(foremost(&[timer, signal, late, early]).as_deref(), Some("d"));
     }
