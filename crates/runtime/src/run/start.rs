@@ -1,5 +1,5 @@
-//! Around a body, in one place for all of them: what is written before it, whether the lease is safe, and what is looked at
-//! before its answer is judged.
+//! In front of a body, in one place for all of them: what is written before it, whether the lease is safe, and whether anything
+//! may leave at all.
 
 use std::time::Duration;
 

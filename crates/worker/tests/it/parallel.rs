@@ -93,8 +93,11 @@ async fn the_permissions_of_a_set_are_one_write() {
     let world = World::new();
     world.put(&agent(8, 8, "at_most_once")).await;
     let _process = world.start("w");
+    let before = world.rt.store.status().await.unwrap().writer.units;
     let job = world.submit("a", json!({})).await;
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    // The creation, the permissions, the outcomes with the start of the last step, and its end with the job's.
+    assert_eq!(world.rt.store.status().await.unwrap().writer.units - before, 4);
     // All eight, and no other before the last step.
     let events = world.events(job).await;
     let first = events.iter().position(|event| matches!(event, Event::ToolInvocationFinished(_))).unwrap();
@@ -550,9 +553,9 @@ async fn effects(world: &World, job: JobId) -> usize {
     world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects.len()
 }
 
-/// What ran ahead of a unit that is refused is dropped, and with it no outcome.
+/// The job is cancelled meanwhile.
 #[tokio::test(start_paused = true)]
-async fn an_outcome_that_came_while_a_refused_unit_was_written_is_deposited() {
+async fn an_outcome_that_comes_beside_a_slow_write_and_a_cancel_is_recorded() {
     let five = Fault::Delay(Span::from_secs(5));
     let (world, process, job) = answered_while_writing([five, Fault::Slow(Span::from_micros(1))]).await;
     assert_eq!(process.rt.cancel(job).await.unwrap(), Cancelled::Requested);
@@ -560,9 +563,9 @@ async fn an_outcome_that_came_while_a_refused_unit_was_written_is_deposited() {
     assert_eq!((effects(&world, job).await, world.tools.count("b")), (1, 1));
 }
 
-/// An outcome is owed until its own unit is written.
+/// Another run has the job before its own write arrives.
 #[tokio::test(start_paused = true)]
-async fn an_outcome_is_owed_until_its_own_unit_is_written() {
+async fn an_outcome_that_comes_beside_a_slow_write_outlives_its_run() {
     let [five, never] = [5, 90].map(|seconds| Fault::Delay(Span::from_secs(seconds)));
     let (world, process, job) = answered_while_writing([five, never]).await;
     process.freeze_keeper();
