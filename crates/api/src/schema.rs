@@ -69,7 +69,7 @@ schemas! {
     /// What is known of an invocation.
     Ledger as "LedgerStatus" = names(LedgerStatus::ALL.map(LedgerStatus::as_str));
     /// An operator's words.
-    Note as "Note" = bounded(1, limits::NOTE_CHARS_MAX);
+    Note as "Note" = text().min_length(Some(1)).max_length(Some(limits::NOTE_CHARS_MAX)).pattern(Some(r"\S")).build();
     /// How a step ended.
     Result as "StepResult" = names(RESULTS.map(result));
     /// The name of a conversation.

@@ -159,6 +159,8 @@ pub const BUGS: &[Bug] = &[
     survivor("bound-not-kept", "more steps run at once than the plan allows"),
     survivor("call-beside-a-failure", "a call leaves beside a step that has failed"),
     survivor("bodies-dropped-with-their-run", "a run that gives up drops calls that have left"),
+    survivor("outcome-dropped-with-a-recall", "what a call came to goes with the unit that ran ahead"),
+    survivor("owed-until-any-write", "an older unit's arrival counts as that of an outcome"),
     Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
     Bug {
         in_store: true,

@@ -217,7 +217,8 @@ impl<'r> Run<'r> {
 
     /// The next body to end; none when something else has happened first.
     async fn next_to_end(&mut self, bodies: &mut Bodies<'r>) -> Result<Option<(Ended, UnderWay)>, Stop> {
-        let show = bodies.show_at().filter(|_| !self.draft.is_empty());
+        // While a unit is on its way, what is shown next would have to wait for it, and so would whatever ends meanwhile.
+        let show = bodies.show_at().filter(|_| !self.draft.is_empty() && self.sent.is_none());
         let due = self.held.values().filter_map(|held| held.until).min();
         tokio::select! {
             biased;

@@ -149,7 +149,9 @@ impl Run<'_> {
             Refusal::Sequence { .. } => {
                 self.look_again().await?;
                 // What a call came to meanwhile is among what ran ahead.
-                self.deposit_dropped().await?;
+                if !aetheris_fault::planted!("outcome-dropped-with-a-recall") {
+                    self.deposit_dropped().await?;
+                }
                 Ok(Rebased::Cut)
             }
             refusal @ (Refusal::Guard(_)

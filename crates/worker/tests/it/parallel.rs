@@ -9,14 +9,13 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ToolOutcome;
 use aetheris_runtime::ops::Cancelled;
-use aetheris_store::faulty::{Fault, FaultPlan, Op};
-use aetheris_store::{Purpose, Scope};
+use aetheris_store::Scope;
 use serde_json::json;
 
 use crate::world::{Act, Process, World, did_not_happen, done, happened, hold, unknown};
 
 /// So many nodes of one set, `a`, `b`, …, each with a tool of its own name, and `last` behind them.
-fn agent(bound: usize, nodes: usize, effect: &str) -> String {
+pub(crate) fn agent(bound: usize, nodes: usize, effect: &str) -> String {
     let names = names(nodes);
     let tool = |name: &String| format!("  {name}: {{ kind: function, function: f, effect: {effect}, timeout: 60s }}\n");
     let tools: String = names.iter().map(tool).collect();
@@ -38,7 +37,7 @@ fn names(nodes: usize) -> Vec<String> {
 }
 
 /// A job whose first calls are held; what releases each.
-async fn held(
+pub(crate) async fn held(
     world: &World,
     names: &[&str],
     outcome: impl Fn(&str) -> ToolOutcome,
@@ -59,7 +58,7 @@ async fn held(
     (process, job, releases)
 }
 
-async fn settle() {
+pub(crate) async fn settle() {
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
 }
 
@@ -528,50 +527,4 @@ async fn a_stop_in_the_last_moments_of_a_delay_gives_the_job_back() {
     assert_eq!((state.node_status(&"a".into()), world.tools.count("a")), (StepStatus::Retrying, 1));
     let _second = world.start("second");
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
-}
-
-/// `a` is a function and `b` a call under a permit, whose outcome comes while the write of what `a` gave takes its time.
-async fn answered_while_writing(writes: [Fault; 2]) -> (World, Process, JobId) {
-    let world = World::new();
-    let file = agent(2, 2, "pure")
-        .replace("b: { kind: function, function: f, effect: pure", "b: { kind: function, function: f");
-    world.put(&file).await;
-    let (act, reached, release) = hold(done(json!(7)));
-    world.tools.next("b", [act]);
-    let faults = FaultPlan::none().script(Op::Commit(Purpose::Record), writes.map(Some));
-    let process = world.start_behind("w", faults);
-    let job = world.submit("a", json!({})).await;
-    reached.notified().await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    release.notify_one();
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    (world, process, job)
-}
-
-/// How many effects of a job are known.
-async fn effects(world: &World, job: JobId) -> usize {
-    world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().effects.len()
-}
-
-/// The job is cancelled meanwhile.
-#[tokio::test(start_paused = true)]
-async fn an_outcome_that_comes_beside_a_slow_write_and_a_cancel_is_recorded() {
-    let five = Fault::Delay(Span::from_secs(5));
-    let (world, process, job) = answered_while_writing([five, Fault::Slow(Span::from_micros(1))]).await;
-    assert_eq!(process.rt.cancel(job).await.unwrap(), Cancelled::Requested);
-    assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
-    assert_eq!((effects(&world, job).await, world.tools.count("b")), (1, 1));
-}
-
-/// Another run has the job before its own write arrives.
-#[tokio::test(start_paused = true)]
-async fn an_outcome_that_comes_beside_a_slow_write_outlives_its_run() {
-    let [five, never] = [5, 90].map(|seconds| Fault::Delay(Span::from_secs(seconds)));
-    let (world, process, job) = answered_while_writing([five, never]).await;
-    process.freeze_keeper();
-    let _second = world.start("second");
-    world.until(job, &[JobStatus::Parked]).await;
-    tokio::time::sleep(std::time::Duration::from_secs(120)).await;
-    assert_eq!(world.done(job).await.status, JobStatus::Completed);
-    assert_eq!((effects(&world, job).await, world.tools.count("b")), (1, 1));
 }

@@ -17,21 +17,27 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// Refuses what runs write for one purpose.
-struct Refuses {
+type Decides = Box<dyn FnMut(&UnitOfWork) -> Option<Refusal> + Send>;
+
+/// Refuses what runs write, where a test says so.
+pub(crate) struct Refuses {
     inner: Arc<dyn Store>,
-    purpose: Purpose,
-    refusal: Mutex<Box<dyn FnMut() -> Refusal + Send>>,
+    refusal: Mutex<Decides>,
     times: AtomicU32,
 }
 
 impl Refuses {
-    fn over(world: &World, purpose: Purpose, refusal: impl FnMut() -> Refusal + Send + 'static) -> Arc<Refuses> {
-        let (inner, refusal) = (Arc::clone(&world.rt.store), Mutex::new(Box::new(refusal) as _));
-        Arc::new(Refuses { inner, purpose, refusal, times: AtomicU32::new(0) })
+    /// All that they write for one purpose.
+    fn over(world: &World, purpose: Purpose, refusal: impl Fn() -> Refusal + Send + 'static) -> Arc<Self> {
+        Self::of(world, move |unit| (unit.purpose == purpose).then(&refusal))
     }
 
-    fn times(&self) -> u32 {
+    pub(crate) fn of(world: &World, refusal: impl FnMut(&UnitOfWork) -> Option<Refusal> + Send + 'static) -> Arc<Self> {
+        let (inner, refusal) = (Arc::clone(&world.rt.store), Mutex::new(Box::new(refusal) as Decides));
+        Arc::new(Self { inner, refusal, times: AtomicU32::new(0) })
+    }
+
+    pub(crate) fn times(&self) -> u32 {
         self.times.load(Ordering::Relaxed)
     }
 
@@ -46,11 +52,8 @@ impl Refuses {
 
 impl Store for Refuses {
     fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
-        if unit.purpose != self.purpose {
-            return self.inner.commit(unit);
-        }
+        let Some(refusal) = (self.refusal.lock().unwrap())(&unit) else { return self.inner.commit(unit) };
         self.times.fetch_add(1, Ordering::Relaxed);
-        let refusal = (self.refusal.lock().unwrap())();
         Box::pin(std::future::ready(Err(CommitError::Refused(refusal))))
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use aetheris_core::event::{Event, Failure};
 use aetheris_core::id::{AttemptId, EventId, InstanceId, JobId, TenantId, WorkerId};
@@ -29,6 +30,8 @@ pub(crate) enum Act {
     Say(ToolOutcome),
     /// Tells that it was reached, waits to be released, then answers.
     Hold(Arc<Notify>, Arc<Notify>, ToolOutcome),
+    /// Answers after so long.
+    After(Duration, ToolOutcome),
 }
 
 #[derive(Default)]
@@ -60,6 +63,10 @@ impl Tools for Script {
             match act {
                 None => ToolOutcome::Done(call.input),
                 Some(Act::Say(outcome)) => outcome,
+                Some(Act::After(time, outcome)) => {
+                    tokio::time::sleep(time).await;
+                    outcome
+                }
                 Some(Act::Hold(reached, release, outcome)) => {
                     reached.notify_one();
                     release.notified().await;
