@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::json::Json;
-use aetheris_core::plan::{Budget, EffectClass, GraphError, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
+use aetheris_core::plan::{
+    Budget, EffectClass, GraphError, Join, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind,
+};
 use aetheris_core::retry::RetryPolicy;
 use aetheris_expr::{Context, Texts};
 
@@ -188,7 +190,7 @@ impl Graph {
     }
 
     /// A node can never run when its `when` is false whatever happens, or when it has needs and none of
-    /// them can ever run (a node whose needs were all skipped is skipped). A `when` counts as false
+    /// them can ever run, or too few for its join (a node whose needs were all skipped is skipped). A `when` counts as false
     /// whatever happens if it names no node and is false without any value at hand: names other than
     /// nodes are then errors, so that the answer cannot depend on them. Nodes on a circle, or behind
     /// one, are not listed again: the circle was reported.
@@ -202,13 +204,18 @@ impl Graph {
         for node in order {
             let draft = &drafts[*node];
             let never = draft.when.as_ref().filter(|(text, _)| never_holds(text, &mut conditions));
-            let behind = !draft.needs.is_empty()
-                && self.edges[*node].len() == draft.needs.len()
-                && self.edges[*node].iter().all(|need| dead[*need]);
+            let known = !draft.needs.is_empty() && self.edges[*node].len() == draft.needs.len();
+            let alive = self.edges[*node].iter().filter(|need| !dead[**need]).count();
+            let least = match draft.node.as_ref().map(|node| node.join) {
+                Some(Join::Quorum(least)) => usize::try_from(least).unwrap_or(usize::MAX),
+                Some(Join::All | Join::Any) | None => 1,
+            };
+            let behind = known && alive < least;
             dead[*node] = never.is_some() || behind;
             let (item, why) = match (never, behind) {
                 (Some((_, item)), _) => (item, "its `when` is always false"),
-                (None, true) => (&draft.item, "none of the nodes it needs can run"),
+                (None, true) if alive == 0 => (&draft.item, "none of the nodes it needs can run"),
+                (None, true) => (&draft.item, "fewer of the nodes it needs can run than its `join` asks for"),
                 (None, false) => continue,
             };
             let id = draft.id.as_ref().map_or("", |(id, _)| id.as_str());
@@ -257,7 +264,7 @@ fn bare(id: &NodeId, needs: Vec<NodeId>, tool: Option<&ToolName>) -> Node {
         Some(tool) => NodeKind::Tool { input: Json::null(), tool: tool.clone() },
         None => NodeKind::Transform(Json::null()),
     };
-    Node { id: id.clone(), kind, needs, retry: None, timeout: None, when: None }
+    Node { needs, ..Node::new(id.clone(), kind) }
 }
 
 fn plan(nodes: Vec<Node>, tools: &BTreeSet<&str>) -> Arc<Plan> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::{AnswerFormat, LlmNode, Node, NodeKind, OnDeadline, WaitNode, WaitType};
+use aetheris_core::plan::{AnswerFormat, Join, LlmNode, Node, NodeKind, OnDeadline, OnFailure, WaitNode, WaitType};
 use aetheris_core::retry::RetryPolicy;
 use aetheris_schema::Schema;
 
@@ -23,17 +23,9 @@ const KINDS: [(&str, Kind); 6] = [
     ("transform", Kind::Transform),
 ];
 const KINDS_NOT_YET: [&str; 4] = ["agent", "map", "job", "critic"];
-const FIELDS_NOT_YET: [&str; 9] = [
-    "blackboard",
-    "join",
-    "on_failure",
-    "overwrite",
-    "validate",
-    "critic",
-    "max_refines",
-    "refine_repeats_effect",
-    "compensate",
-];
+const FIELDS_NOT_YET: [&str; 7] =
+    ["blackboard", "overwrite", "validate", "critic", "max_refines", "refine_repeats_effect", "compensate"];
+const ON_FAILURE: [(&str, OnFailure); 2] = [("fail_fast", OnFailure::FailFast), ("fail_safe", OnFailure::FailSafe)];
 const TEMPERATURE_MAX: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +106,8 @@ impl<'t> Reader<'_, 't> {
         let kind_item = fields.need("kind", self.errors);
         let kind = kind_item.as_ref().and_then(|item| item.choice(&KINDS, &KINDS_NOT_YET, self.errors));
         self.needs(fields);
+        let join = self.join(fields);
+        let on_failure = fields.take("on_failure").and_then(|item| item.choice(&ON_FAILURE, &[], self.errors));
         let when = self.when(fields);
         let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
         let retry = fields.take("retry").map(|item| settings::retry(&item, self.defaults.retry, self.errors));
@@ -124,7 +118,8 @@ impl<'t> Reader<'_, 't> {
         fields.finish(self.errors);
         if let (Some(kind), Some((id, _))) = (kind, &self.draft.id) {
             let needs = self.draft.needs.iter().map(|(need, _)| need.clone()).collect();
-            self.draft.node = Some(Node { id: id.clone(), kind, needs, retry, timeout, when });
+            let on_failure = on_failure.unwrap_or_default();
+            self.draft.node = Some(Node { id: id.clone(), join, kind, needs, on_failure, retry, timeout, when });
         }
     }
 
@@ -139,6 +134,28 @@ impl<'t> Reader<'_, 't> {
                 item.wrong(self.errors, Code::BadValue, format!("`{}` is listed twice: remove one", shortened(need)));
             }
         }
+    }
+
+    /// How many of its needs it waits for: `all`, `any`, or `{ quorum: N }`.
+    fn join(&mut self, fields: &mut Fields<'t>) -> Join {
+        let Some(item) = fields.take("join") else { return Join::All };
+        let needs = self.draft.needs.len();
+        let join = if let crate::tree::Data::Text(_) = &item.tree.data {
+            item.choice(&[("all", Join::All), ("any", Join::Any)], &[], self.errors)
+        } else {
+            item.fields(self.errors).and_then(|mut inner| {
+                let quorum = inner.need("quorum", self.errors);
+                inner.finish(self.errors);
+                let most = u32::try_from(needs.max(1)).unwrap_or(u32::MAX);
+                quorum.and_then(|item| item.small(1, most, self.errors)).map(Join::Quorum)
+            })
+        };
+        let join = join.unwrap_or_default();
+        if needs == 0 && !join.is_all() {
+            let message = "never applies: the node needs none, so there is nothing to wait for; name some in `needs`";
+            item.wrong(self.errors, Code::BadValue, message);
+        }
+        join
     }
 
     fn when(&mut self, fields: &mut Fields<'t>) -> Option<String> {

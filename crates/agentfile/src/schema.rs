@@ -200,6 +200,21 @@ fn nodes() -> Vec<Value> {
         "id": { "$ref": "#/$defs/id" },
         "needs": { "type": "array", "uniqueItems": true, "items": { "$ref": "#/$defs/id" } },
         "when": { "$ref": "#/$defs/condition" },
+        "join": {
+            "description": "How many of `needs` the node waits for: all to end, or one or so many to complete.",
+            "default": "all",
+            "oneOf": [
+                { "enum": ["all", "any"] },
+                {
+                    "type": "object", "additionalProperties": false, "required": ["quorum"],
+                    "properties": { "quorum": { "type": "integer", "minimum": 1, "maximum": u32::MAX } }
+                }
+            ]
+        },
+        "on_failure": {
+            "description": "What follows when the node fails: the job fails, or the nodes behind it run and see that it has.",
+            "enum": ["fail_fast", "fail_safe"], "default": "fail_fast"
+        },
         "timeout": { "$ref": "#/$defs/duration" },
         "retry": { "$ref": "#/$defs/retry" }
     });

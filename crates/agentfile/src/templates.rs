@@ -63,6 +63,7 @@ fn told(error: &ExprError, names: &[&str]) -> String {
         | ExprError::Host { .. }
         | ExprError::NoHost
         | ExprError::NotAllowedHere { .. }
+        | ExprError::Early { .. }
         | ExprError::NotYet { .. }
         | ExprError::Segment { .. }
         | ExprError::Syntax { .. }
@@ -86,6 +87,7 @@ pub(crate) fn code(error: &ExprError) -> Code {
         | ExprError::Segment { .. }
         | ExprError::Syntax { .. }
         | ExprError::TooLarge
+        | ExprError::Early { .. }
         | ExprError::Undefined { .. } => Code::BadTemplate,
     }
 }

@@ -20,14 +20,7 @@ fn accepted(source: &str) -> Agent {
 }
 
 fn node(id: &str, kind: NodeKind, needs: &[&str]) -> Node {
-    Node {
-        id: id.into(),
-        kind,
-        needs: needs.iter().map(|need| (*need).into()).collect(),
-        retry: None,
-        timeout: None,
-        when: None,
-    }
+    Node { needs: needs.iter().map(|need| (*need).into()).collect(), ..Node::new(id, kind) }
 }
 
 fn http(method: &str, url: &str) -> HttpTool {

@@ -58,14 +58,12 @@ fn what_is_not_in_this_build_says_so() {
             "not_supported_yet plan.nodes[1].blackboard 5",
             "not_supported_yet plan.nodes[1].overwrite 5",
             "not_supported_yet plan.nodes[1].output 5",
-            "not_supported_yet plan.nodes[2].when 6",
             "not_supported_yet plan.nodes[2].output[0] 6",
-            "not_supported_yet plan.nodes[2].output[1] 6",
         ],
     );
     let unknown = &refused(&nodes("    - { id: a, kind: transform, output: 1, zzzzzz: 1, joim: 1 }\n"));
     assert!(unknown[0].message.contains("`output`"), "{}", unknown[0]);
-    for refused in ["join", "validate", "blackboard"] {
+    for refused in ["validate", "blackboard"] {
         assert!(unknown.iter().all(|error| !error.message.contains(refused)), "{unknown:?}");
     }
 }
@@ -369,8 +367,7 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
             "not_supported_yet plan.nodes[1].kind 13",
             "not_supported_yet plan.nodes[2].kind 14",
             "not_supported_yet plan.nodes[3].kind 15",
-            "not_supported_yet plan.nodes[4].join 19",
-            "not_supported_yet plan.nodes[4].on_failure 20",
+            "bad_value plan.nodes[4].join 19",
             "not_supported_yet plan.nodes[4].validate 21",
             "not_supported_yet plan.nodes[4].critic 22",
             "not_supported_yet plan.nodes[4].max_refines 23",
@@ -434,6 +431,38 @@ fn a_slip_in_a_template_is_told_from_a_value_that_may_be_missing() {
     ] {
         let errors = refused(&nodes(&format!("    - {{ id: a, kind: transform, {node} }}\n")));
         assert!(errors[0].message.contains(said), "{}", errors[0]);
+    }
+}
+
+#[test]
+fn a_join_that_cannot_be_met_is_refused() {
+    let node = |join: &str| format!("    - {{ id: n, kind: condition, when: 'true', needs: [a, b], join: {join} }}\n");
+    let two = "    - { id: a, kind: sleep, duration: 1s }\n    - { id: b, kind: sleep, duration: 1s }\n";
+    for (join, wrong) in [
+        ("some", "bad_value plan.nodes[2].join 6"),
+        ("{ quorum: 0 }", "bad_value plan.nodes[2].join.quorum 6"),
+        ("{ quorum: 3 }", "bad_value plan.nodes[2].join.quorum 6"),
+        ("{ quorum: two }", "wrong_type plan.nodes[2].join.quorum 6"),
+        ("{}", "missing_key plan.nodes[2].join.quorum 6"),
+        ("{ quorum: 1, of: 2 }", "unknown_key plan.nodes[2].join.of 6"),
+        ("3", "wrong_type plan.nodes[2].join 6"),
+    ] {
+        expect(&nodes(&format!("{two}{}", node(join))), &[wrong]);
+    }
+    for alone in ["any", "{ quorum: 1 }"] {
+        let file = nodes(&format!("    - {{ id: a, kind: sleep, duration: 1s, join: {alone} }}\n"));
+        expect(&file, &["bad_value plan.nodes[0].join 4"]);
+    }
+    expect(
+        &nodes("    - { id: a, kind: sleep, duration: 1s, on_failure: never }\n"),
+        &["bad_value plan.nodes[0].on_failure 4"],
+    );
+    // One of its needs never runs, and it waits for both.
+    let never = two.replacen("1s }", "1s, when: 'false' }", 1);
+    let reached = |join: &str| nodes(&format!("{never}{}", node(join)));
+    expect(&reached("{ quorum: 2 }"), &["unreachable_node plan.nodes[0].when 4", "unreachable_node plan.nodes[2] 6"]);
+    for join in ["any", "{ quorum: 1 }", "all"] {
+        expect(&reached(join), &["unreachable_node plan.nodes[0].when 4"]);
     }
 }
 

@@ -1,14 +1,18 @@
 //! The plan: everything a job needs to be executed, recorded once and named by its hash.
 
 mod doubt;
+mod join;
+mod levels;
 mod tool;
 
 pub use doubt::{DoubtPolicy, Reconcile};
+pub use join::{Join, OnFailure};
 pub use tool::{EffectClass, HttpTool, Tool, ToolKind};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use levels::Levels;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::Hash;
@@ -162,11 +166,17 @@ impl NodeKind {
 pub struct Node {
     /// Its name, unique in the plan.
     pub id: NodeId,
+    /// How many of its needs it waits for.
+    #[serde(default, skip_serializing_if = "Join::is_all")]
+    pub join: Join,
     /// What it does.
     pub kind: NodeKind,
-    /// What must be completed or skipped before it. Where all of them were skipped, it is skipped too.
+    /// The nodes before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<NodeId>,
+    /// What follows when it fails.
+    #[serde(default, skip_serializing_if = "OnFailure::is_fail_fast")]
+    pub on_failure: OnFailure,
     /// Its own retry policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
@@ -176,6 +186,23 @@ pub struct Node {
     /// The condition without which it is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
+}
+
+impl Node {
+    /// A node that needs none and says nothing else of itself.
+    #[must_use]
+    pub fn new(id: impl Into<NodeId>, kind: NodeKind) -> Self {
+        Self {
+            id: id.into(),
+            join: Join::All,
+            kind,
+            needs: Vec::new(),
+            on_failure: OnFailure::FailFast,
+            retry: None,
+            timeout: None,
+            when: None,
+        }
+    }
 }
 
 /// What a job may use up at most. Exceeding it fails the job.
@@ -258,16 +285,7 @@ pub struct CompiledPlan {
     hash: Hash,
     order: Vec<usize>,
     index: BTreeMap<NodeId, usize>,
-    levels: Vec<Level>,
-}
-
-/// The nodes that are ready together once all before them have ended.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Level {
-    /// In the order of their names.
-    nodes: Vec<usize>,
-    /// One of them waits for something outside by itself, so that they run one at a time.
-    pub(crate) one_at_a_time: bool,
+    levels: Levels,
 }
 
 impl Plan {
@@ -315,27 +333,8 @@ impl Plan {
         if order.len() < self.nodes.len() {
             return Err(vec![GraphError::Cycle(self.find_cycle(&index, &order))]);
         }
-        let levels = self.levels(&index, &order);
+        let levels = Levels::of(self, &index, &order);
         Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, index, levels })
-    }
-
-    /// A node is one level behind the last of those that it needs.
-    fn levels(&self, index: &BTreeMap<NodeId, usize>, order: &[usize]) -> Vec<Level> {
-        let mut depths = vec![0_usize; self.nodes.len()];
-        let mut levels: Vec<Vec<usize>> = Vec::new();
-        for position in order {
-            let needs = self.nodes[*position].needs.iter().filter_map(|need| index.get(need));
-            let depth = needs.map(|need| depths[*need] + 1).max().unwrap_or(0);
-            depths[*position] = depth;
-            levels.resize_with(levels.len().max(depth + 1), Vec::new);
-            levels[depth].push(*position);
-        }
-        let level = |mut nodes: Vec<usize>| {
-            nodes.sort_by(|a, b| self.nodes[*a].id.cmp(&self.nodes[*b].id));
-            let one_at_a_time = nodes.iter().any(|position| self.nodes[*position].kind.waits());
-            Level { nodes, one_at_a_time }
-        };
-        levels.into_iter().map(level).collect()
     }
 
     /// Kahn's algorithm; nodes on or behind a circle are left out.
@@ -410,16 +409,6 @@ impl CompiledPlan {
         self.order.get(place).map(|position| &self.plan.nodes[*position])
     }
 
-    /// One of its levels: first those nodes that need none, then those that need only these, and so on.
-    pub(crate) fn level(&self, number: usize) -> Option<&Level> {
-        self.levels.get(number)
-    }
-
-    /// The node at one place of a level.
-    pub(crate) fn node_of_level(&self, level: &Level, place: usize) -> Option<&Node> {
-        level.nodes.get(place).map(|position| &self.plan.nodes[*position])
-    }
-
     /// How many of its steps run beside each other, where the server allows so many for a plan that does not say: at least
     /// one, and [`limits::PARALLEL_STEPS_MAX`] at most.
     #[must_use]
@@ -476,12 +465,8 @@ mod tests {
         let nodes = edges
             .iter()
             .map(|(id, needs)| Node {
-                id: NodeId::from(*id),
-                kind: NodeKind::Transform(Json::null()),
                 needs: needs.iter().map(|n| NodeId::from(*n)).collect(),
-                retry: None,
-                timeout: None,
-                when: None,
+                ..Node::new(*id, NodeKind::Transform(Json::null()))
             })
             .collect();
         Arc::new(Plan {

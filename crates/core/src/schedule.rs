@@ -3,7 +3,7 @@
 use crate::event::SkipReason;
 use crate::id::NodeId;
 use crate::path::StepPath;
-use crate::plan::{CompiledPlan, Node};
+use crate::plan::{CompiledPlan, Join, Node};
 use crate::state::JobState;
 use crate::step::StepStatus;
 
@@ -25,35 +25,79 @@ pub enum Next<'a> {
 #[must_use]
 pub fn next<'a>(state: &JobState, plan: &'a CompiledPlan, place: &mut usize) -> Next<'a> {
     while let Some(node) = plan.at(*place) {
-        match next_of(state, node) {
-            Some(next) => return next,
-            None => *place += 1,
+        match stands(state, node) {
+            Stands::Ended => *place += 1,
+            Stands::Failed => return Next::Failed(&node.id),
+            Stands::Never(reason) => return Next::Skip(node, reason),
+            // All before it have ended: its join is met or cannot be.
+            Stands::Early | Stands::Open => return Next::Node(node),
         }
     }
     Next::Done
 }
 
-/// What is next of one node; none where it has ended well.
-fn next_of<'a>(state: &JobState, node: &'a Node) -> Option<Next<'a>> {
-    match state.node_status(&node.id) {
-        StepStatus::Completed | StepStatus::Skipped => None,
-        StepStatus::Failed => Some(Next::Failed(&node.id)),
-        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting | StepStatus::InDoubt => {
-            Some(Next::Node(node))
-        }
-        StepStatus::Pending => {
-            let skipped = |need: &NodeId| state.node_status(need) == StepStatus::Skipped;
-            let orphaned = !node.needs.is_empty() && node.needs.iter().all(skipped);
-            Some(if orphaned { Next::Skip(node, SkipReason::Upstream) } else { Next::Node(node) })
-        }
+/// How a node stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    /// What it needs does not allow it to start yet.
+    Early,
+    /// It is over, and the job goes on.
+    Ended,
+    /// It has failed, and the job with it.
+    Failed,
+    /// It is not to be run.
+    Never(SkipReason),
+    /// It may start, or has.
+    Open,
+}
+
+fn stands(state: &JobState, node: &Node) -> Stands {
+    let step = state.step_of(&node.id);
+    match step.map_or(StepStatus::Pending, |step| step.status) {
+        StepStatus::Completed | StepStatus::Skipped => Stands::Ended,
+        StepStatus::Failed if step.is_some_and(|step| node.fails_job(step)) => Stands::Failed,
+        StepStatus::Failed => Stands::Ended,
+        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting | StepStatus::InDoubt => Stands::Open,
+        StepStatus::Pending => joins(state, node),
     }
 }
 
-/// The first node that has failed, in the order of their names, if one has.
+/// How a node stands that has not started: by its join, and by how those that it needs have ended.
+fn joins(state: &JobState, node: &Node) -> Stands {
+    let (mut completed, mut skipped, mut ended) = (0, 0, 0);
+    for need in &node.needs {
+        match state.node_status(need) {
+            StepStatus::Completed => completed += 1,
+            StepStatus::Skipped => skipped += 1,
+            StepStatus::Failed => {}
+            StepStatus::Pending
+            | StepStatus::Running
+            | StepStatus::Retrying
+            | StepStatus::Waiting
+            | StepStatus::InDoubt => continue,
+        }
+        ended += 1;
+    }
+    let needs = node.needs.len();
+    let least = match node.join {
+        Join::All if ended < needs => return Stands::Early,
+        Join::All if needs > 0 && skipped == needs => return Stands::Never(SkipReason::Upstream),
+        Join::All => return Stands::Open,
+        Join::Any => 1,
+        Join::Quorum(least) => usize::try_from(least).unwrap_or(usize::MAX),
+    };
+    if completed >= least {
+        return Stands::Open;
+    }
+    if completed + (needs - ended) < least { Stands::Never(SkipReason::Join) } else { Stands::Early }
+}
+
+/// The first node that has failed, and the job with it, in the order of their names.
 #[must_use]
 pub fn failed<'a>(state: &JobState, plan: &'a CompiledPlan) -> Option<&'a NodeId> {
     let failed = state.steps.iter().filter(|(path, step)| path.is_whole() && step.status == StepStatus::Failed);
-    failed.filter_map(|(path, _)| plan.node(path.node())).map(|node| &node.id).next()
+    let mut failed = failed.filter_map(|(path, step)| Some((plan.node(path.node())?, step)));
+    failed.find(|(node, step)| node.fails_job(step)).map(|(node, _)| &node.id)
 }
 
 /// Work that may go on beside each other.
@@ -72,16 +116,29 @@ pub enum Due<'a> {
 /// From where on [`due`] looks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
+    /// How many of the eager nodes, in execution order, have ended.
+    ahead: usize,
     /// The level, where steps run beside each other.
     level: usize,
     /// The place in the level; else in the execution order.
     place: usize,
 }
 
+/// What one look has found so far.
+#[derive(Default)]
+struct Found<'a> {
+    /// One of `open` runs beside no other that has not begun.
+    alone: bool,
+    open: Vec<&'a Node>,
+    /// Something has not ended.
+    unfinished: bool,
+}
+
 /// Finds what may be worked on, at most so many nodes at once, and moves the cursor over what has ended. A set is a level of
 /// the plan: none of the next level starts before all of this one have ended. It runs in the order of the nodes' names; one
-/// with a wait or a sleep in it runs one node at a time. `waits` says which steps wait beside those that the job is blocked
-/// on; neither count.
+/// with a wait or a sleep in it runs one node at a time. Eager nodes ([`CompiledPlan::is_eager`]) belong to no set: each
+/// starts as soon as what it needs allows. `waits` says which steps wait beside those that the job is blocked on; neither
+/// count.
 #[must_use]
 pub fn due<'a>(
     state: &JobState,
@@ -103,45 +160,97 @@ pub fn due<'a>(
             Next::Done => Due::Done,
         };
     }
+    let mut found = Found::default();
+    let first = in_levels(state, plan, bound, cursor, &waits, &mut found);
+    match first.or_else(|| ahead(state, plan, bound, cursor, &waits, &mut found)) {
+        Some(due) => due,
+        None if found.unfinished => Due::Open(found.open),
+        None => Due::Done,
+    }
+}
+
+/// Looks at the first level that has not ended. What is due before anything else is answered.
+fn in_levels<'a>(
+    state: &JobState,
+    plan: &'a CompiledPlan,
+    bound: usize,
+    cursor: &mut Cursor,
+    waits: &impl Fn(&Node) -> bool,
+    found: &mut Found<'a>,
+) -> Option<Due<'a>> {
     while let Some(level) = plan.level(cursor.level) {
         let bound = if level.one_at_a_time { 1 } else { bound };
-        let (mut open, mut place, mut ended) = (Vec::new(), cursor.place, true);
+        let mut place = cursor.place;
         while let Some(node) = plan.node_of_level(level, place) {
             // What has begun is looked at all the same: it may have failed.
-            if open.len() >= bound && state.node_status(&node.id) == StepStatus::Pending {
+            if found.open.len() >= bound && state.node_status(&node.id) == StepStatus::Pending {
                 break;
             }
-            match next_of(state, node) {
-                None => {}
-                Some(Next::Skip(node, reason)) => {
-                    if ended {
-                        cursor.place = place;
-                    }
-                    return Due::Skip(node, reason);
-                }
-                Some(Next::Failed(node)) => return Due::Failed(node),
-                Some(Next::Done) => {}
-                Some(Next::Node(node)) => {
-                    if ended {
-                        (cursor.place, ended) = (place, false);
-                    }
-                    let waits = waits(node);
-                    if !waits {
-                        open.push(node);
-                    }
-                    if waits && level.one_at_a_time {
+            let stands = stands(state, node);
+            // Whatever comes before it has ended.
+            if !found.unfinished && stands != Stands::Ended {
+                cursor.place = place;
+            }
+            match stands {
+                Stands::Ended => {}
+                Stands::Never(reason) => return Some(Due::Skip(node, reason)),
+                Stands::Failed => return Some(Due::Failed(&node.id)),
+                Stands::Early | Stands::Open => {
+                    found.unfinished = true;
+                    if !waits(node) {
+                        found.open.push(node);
+                    } else if level.one_at_a_time {
                         break;
                     }
                 }
             }
             place += 1;
         }
-        if !ended {
-            return Due::Open(open);
+        if found.unfinished {
+            found.alone = level.one_at_a_time && !found.open.is_empty();
+            return None;
         }
-        *cursor = Cursor { level: cursor.level + 1, place: 0 };
+        *cursor = Cursor { level: cursor.level + 1, place: 0, ..*cursor };
     }
-    Due::Done
+    None
+}
+
+/// Looks at the nodes that belong to no level. One that waits or sleeps begins beside no other.
+fn ahead<'a>(
+    state: &JobState,
+    plan: &'a CompiledPlan,
+    bound: usize,
+    cursor: &mut Cursor,
+    waits: &impl Fn(&Node) -> bool,
+    found: &mut Found<'a>,
+) -> Option<Due<'a>> {
+    let mut pending = Vec::new();
+    let mut over = true;
+    for node in plan.ahead(cursor.ahead) {
+        let stands = stands(state, node);
+        over &= stands == Stands::Ended;
+        cursor.ahead += usize::from(over);
+        found.unfinished |= stands != Stands::Ended;
+        match stands {
+            Stands::Ended | Stands::Early => {}
+            Stands::Never(reason) => return Some(Due::Skip(node, reason)),
+            Stands::Failed => return Some(Due::Failed(&node.id)),
+            Stands::Open if waits(node) => {}
+            Stands::Open if state.node_status(&node.id) == StepStatus::Pending => pending.push(node),
+            Stands::Open => {
+                found.alone |= node.kind.waits();
+                found.open.push(node);
+            }
+        }
+    }
+    for node in pending {
+        let beside = !found.alone && found.open.len() < bound;
+        if beside && (found.open.is_empty() || !node.kind.waits()) {
+            found.alone = node.kind.waits();
+            found.open.push(node);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -153,19 +262,15 @@ mod tests {
     use crate::id::JobId;
     use crate::json::Json;
     use crate::path::StepPath;
-    use crate::plan::{Budget, NodeKind, PLAN_SCHEMA_VERSION, Plan};
+    use crate::plan::{Budget, NodeKind, OnFailure, PLAN_SCHEMA_VERSION, Plan};
     use crate::retry::RetryPolicy;
     use crate::state::StepState;
 
     /// `a` and `b` from nothing, `c` from both.
     fn plan() -> CompiledPlan {
         let node = |id: &str, needs: &[&str]| Node {
-            id: id.into(),
-            kind: NodeKind::Transform(Json::null()),
             needs: needs.iter().map(|need| NodeId::from(*need)).collect(),
-            retry: None,
-            timeout: None,
-            when: None,
+            ..Node::new(id, NodeKind::Transform(Json::null()))
         };
         let plan = Plan {
             answer: None,
@@ -217,16 +322,17 @@ mod tests {
         assert_eq!(after(&[("a", Skipped), ("b", Completed)]).0, "node c");
     }
 
-    fn of(nodes: &[(&str, &[&str], bool)]) -> CompiledPlan {
-        let nodes = nodes.iter().map(|(id, needs, waits)| Node {
-            id: (*id).into(),
-            kind: if *waits { NodeKind::Sleep(crate::time::Span::ZERO) } else { NodeKind::Transform(Json::null()) },
-            needs: needs.iter().map(|need| NodeId::from(*need)).collect(),
-            retry: None,
-            timeout: None,
-            when: None,
-        });
+    fn node(id: &str, needs: &[&str], waits: bool) -> Node {
+        let kind = if waits { NodeKind::Sleep(crate::time::Span::ZERO) } else { NodeKind::Transform(Json::null()) };
+        Node { needs: needs.iter().map(|need| NodeId::from(*need)).collect(), ..Node::new(id, kind) }
+    }
+
+    fn made(nodes: impl Iterator<Item = Node>) -> CompiledPlan {
         Arc::new(Plan { nodes: nodes.collect(), ..plan().plan().clone() }).compile().unwrap()
+    }
+
+    fn of(nodes: &[(&str, &[&str], bool)]) -> CompiledPlan {
+        made(nodes.iter().map(|(id, needs, waits)| node(id, needs, *waits)))
     }
 
     /// What is due beside each other, in words, from one look to the next.
@@ -312,5 +418,113 @@ mod tests {
             let steps: &[&[_]] = &[&[], &[("a", Completed)], &[("b", Completed)], &[("c", Completed)]];
             assert_eq!(looks(&plan, 8, &[], steps), ["a", "b", "c", "done"]);
         }
+    }
+
+    fn joined(join: Join, needs: &[&str]) -> Node {
+        Node { join, ..node("j", needs, false) }
+    }
+
+    /// What becomes of a node that has not started, for each way in which those that it needs can stand.
+    #[test]
+    fn a_join_is_met_by_what_has_completed() {
+        use StepStatus::{Completed as C, Failed as F, InDoubt, Pending, Retrying, Running, Skipped as S, Waiting};
+        let (any, two) = (Join::Any, Join::Quorum(2));
+        let (early, open) = (Stands::Early, Stands::Open);
+        let (never, orphaned) = (Stands::Never(SkipReason::Join), Stands::Never(SkipReason::Upstream));
+        for (needs, [of_all, of_any, of_two]) in [
+            ([C, C, C], [open, open, open]),
+            ([C, C, Running], [early, open, open]),
+            ([C, Pending, Running], [early, open, early]),
+            ([C, S, Running], [early, open, early]),
+            ([C, S, F], [open, open, never]),
+            ([F, F, C], [open, open, never]),
+            ([F, F, Waiting], [early, early, never]),
+            ([F, InDoubt, Retrying], [early, early, early]),
+            ([F, F, S], [open, never, never]),
+            ([S, S, S], [orphaned, never, never]),
+        ] {
+            let mut state = JobState::new(JobId::from_u128(1));
+            for (name, status) in ["a", "b", "c"].into_iter().zip(needs) {
+                state.steps.insert(StepPath::from(name), StepState { status, ..StepState::default() });
+            }
+            for (join, expected) in [(Join::All, of_all), (any, of_any), (two, of_two)] {
+                assert_eq!(joins(&state, &joined(join, &["a", "b", "c"])), expected, "{join:?} of {needs:?}");
+            }
+        }
+        let nothing = JobState::new(JobId::from_u128(1));
+        assert_eq!(joins(&nothing, &node("a", &[], false)), Stands::Open);
+    }
+
+    /// A failure that a node may have is over like any other end, except where the job as a whole has used something up.
+    #[test]
+    fn a_failure_that_may_be_is_an_end() {
+        let safe = |id: &str| Node { on_failure: OnFailure::FailSafe, ..node(id, &[], false) };
+        let plan = made([safe("a"), node("b", &[], false), node("c", &["a", "b"], false)].into_iter());
+        let with = |code: &str| {
+            let mut state = JobState::new(JobId::from_u128(1));
+            let error = Some(crate::event::Failure::new(code, "no"));
+            let step = StepState { error, status: StepStatus::Failed, ..StepState::default() };
+            state.steps.insert(StepPath::from("a"), step);
+            state
+        };
+        let at = |state: &JobState, bound| match due(state, &plan, bound, &mut Cursor::default(), |_| false) {
+            Due::Open(nodes) => nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(" "),
+            other => format!("{other:?}"),
+        };
+        for bound in [1, 8] {
+            assert_eq!(at(&with("refused"), bound), "b");
+            for code in ["budget_exceeded", "job_too_large"] {
+                assert_eq!(at(&with(code), bound), "Failed(a)", "{code}");
+            }
+        }
+        assert_eq!(failed(&with("refused"), &plan), None);
+        assert_eq!(failed(&with("budget_exceeded"), &plan).map(NodeId::as_str), Some("a"));
+    }
+
+    /// `j` needs one of `a` and `b`, `k` stands behind it; `c` and `d` are sets of their own.
+    #[test]
+    fn eager_nodes_belong_to_no_set() {
+        use StepStatus::{Completed, Running};
+        let nodes = || {
+            [
+                node("a", &[], false),
+                node("b", &[], false),
+                joined(Join::Any, &["a", "b"]),
+                node("c", &["b"], false),
+                node("k", &["j"], false),
+                node("d", &["c"], false),
+            ]
+        };
+        let plan = made(nodes().into_iter());
+        let steps: &[&[_]] = &[
+            &[],
+            &[("a", Completed), ("b", Running)],
+            &[("j", Completed)],
+            &[("k", Completed)],
+            &[("b", Completed)],
+            &[("c", Completed), ("d", Completed)],
+        ];
+        assert_eq!(looks(&plan, 8, &[], steps), ["a b", "b j", "b k", "b", "c", "done"]);
+        // The bound is one for all of them.
+        assert_eq!(looks(&plan, 2, &[], steps)[1], "b j");
+        let busy: &[&[_]] = &[&[("a", Completed), ("b", Running), ("x", Running)]];
+        let wide = made(nodes().into_iter().chain([node("x", &[], false)]));
+        assert_eq!(looks(&wide, 2, &[], busy), ["b x"]);
+        // One at a time is the plan's own order.
+        assert_eq!(looks(&plan, 1, &[], &[&[("a", Completed)], &[("b", Completed)]]), ["b", "j"]);
+    }
+
+    /// A node ahead of the sets that only waits begins when nothing else can, and nothing begins beside it.
+    #[test]
+    fn an_eager_wait_runs_alone() {
+        use StepStatus::{Completed, Running, Waiting};
+        let wait = Node { join: Join::Any, ..node("w", &["a", "b"], true) };
+        let plan = made([node("a", &[], false), node("b", &[], false), wait, joined(Join::Any, &["a"])].into_iter());
+        let a = ("a", Completed);
+        assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Running)]]), ["b j"]);
+        assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Completed)]]), ["w"], "in the order of the plan");
+        assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Completed), ("w", Running)]]), ["w"]);
+        assert_eq!(looks(&plan, 8, &["w"], &[&[a, ("b", Completed), ("w", Waiting)]]), ["j"]);
+        assert_eq!(looks(&plan, 8, &["b"], &[&[a, ("b", Running), ("j", Completed)]]), ["w"]);
     }
 }

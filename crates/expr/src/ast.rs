@@ -13,7 +13,32 @@ pub(crate) enum Root {
     JobId,
     JobSession,
     Message,
-    Node(String),
+    Node(String, OfNode),
+}
+
+/// What is named of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OfNode {
+    Error,
+    Failed,
+    Open,
+    Output,
+    Skipped,
+}
+
+impl OfNode {
+    pub(crate) const ALL: [Self; 5] = [Self::Output, Self::Failed, Self::Skipped, Self::Open, Self::Error];
+
+    /// The word in templates.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Failed => "failed",
+            Self::Open => "open",
+            Self::Output => "output",
+            Self::Skipped => "skipped",
+        }
+    }
 }
 
 /// An operator between two operands.
@@ -103,8 +128,8 @@ impl Root {
             Self::JobId => "job.id".to_owned(),
             Self::JobSession => "job.session".to_owned(),
             Self::Message => "message".to_owned(),
-            Self::Node(id) if id.contains('-') => format!("nodes[\"{}\"].output", shortened(id)),
-            Self::Node(id) => format!("nodes.{}.output", shortened(id)),
+            Self::Node(id, of) if id.contains('-') => format!("nodes[\"{}\"].{}", shortened(id), of.word()),
+            Self::Node(id, of) => format!("nodes.{}.{}", shortened(id), of.word()),
         }
     }
 }

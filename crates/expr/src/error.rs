@@ -19,6 +19,12 @@ pub enum ExprError {
         /// The name, as far as it could be followed.
         name: String,
     },
+    /// It names a node that has not ended, of which nothing can be known before what names it starts.
+    #[error("`{name}` is not known yet")]
+    Early {
+        /// The name.
+        name: String,
+    },
     /// It names a value that exists, but not at this place.
     #[error("`{name}` cannot be used here: {}", allowed(.name))]
     NotAllowedHere {

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 
 use aetheris_core::json::deeper_than;
 use aetheris_core::limits;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::address::Address;
-use crate::ast::{Args, Binary, Expr, Root, Stmt};
+use crate::ast::{Args, Binary, Expr, OfNode, Root, Stmt};
 use crate::error::{ExprError, shortened};
 use crate::meter::Meter;
-use crate::{Context, filters, ops, predicates};
+use crate::{Context, Ended, filters, ops, predicates};
 
 /// What looking past a local name costs, in bytes.
 const PER_LOCAL: usize = 8;
@@ -116,9 +116,25 @@ impl<'a, 'm> Eval<'a, 'm> {
                 scope.message.as_ref().map(|json| Cow::Borrowed(json.value())).ok_or_else(|| absent("message"))
             }
             Root::Input => scope.input.as_ref().map(|json| Cow::Borrowed(json.value())).ok_or_else(|| absent("input")),
-            Root::Node(id) => {
-                let output = scope.nodes.get(id.as_str()).map(|json| Cow::Borrowed(json.value()));
-                output.ok_or_else(|| ExprError::Undefined { name: root.describe() })
+            Root::Node(id, of) => {
+                let ended = scope.nodes.get(id.as_str());
+                let is = |holds: bool| Ok(Cow::Owned(Value::Bool(holds)));
+                match (of, ended) {
+                    (_, None) if scope.early => Err(ExprError::Early { name: root.describe() }),
+                    (OfNode::Open, ended) => is(ended.is_none()),
+                    (OfNode::Failed, ended) => is(matches!(ended, Some(Ended::Failed(_)))),
+                    (OfNode::Skipped, ended) => is(matches!(ended, Some(Ended::Skipped))),
+                    (OfNode::Output, Some(Ended::Completed(output))) => Ok(Cow::Borrowed(output.value())),
+                    (OfNode::Output, Some(Ended::Skipped)) => Ok(Cow::Owned(Value::Null)),
+                    (OfNode::Error, Some(Ended::Failed(error))) => {
+                        self.meter.bytes(error.code.len().saturating_add(error.message.len()))?;
+                        Ok(Cow::Owned(json!({ "code": error.code, "message": error.message })))
+                    }
+                    (OfNode::Output, Some(Ended::Failed(_)) | None)
+                    | (OfNode::Error, Some(Ended::Completed(_) | Ended::Skipped) | None) => {
+                        Err(ExprError::Undefined { name: root.describe() })
+                    }
+                }
             }
             Root::Env(name) => {
                 let env = scope.env.as_ref().ok_or_else(|| absent("env"))?;

@@ -29,6 +29,7 @@ mod statements;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
+use aetheris_core::event::Failure;
 use aetheris_core::id::{AgentName, JobId, NodeId, SessionId};
 use aetheris_core::json::{Json, JsonError};
 use aetheris_core::limits;
@@ -45,6 +46,9 @@ use crate::parse::Names;
 /// The values that templates may name.
 #[derive(Debug, Clone, Default)]
 pub struct Context {
+    /// It is looked at before it counts: what it says of a node that is open may be said otherwise later, and no fallback
+    /// stands for that.
+    pub early: bool,
     /// `env.NAME`; only for a tool's url and headers.
     pub env: Option<BTreeMap<String, String>>,
     /// `input`; only in tools.
@@ -53,8 +57,30 @@ pub struct Context {
     pub job: Option<JobNames>,
     /// `message`.
     pub message: Option<Json>,
-    /// `nodes.<id>.output` of completed nodes; null for skipped ones.
-    pub nodes: BTreeMap<NodeId, Json>,
+    /// How nodes have ended; those that are not here are open.
+    pub nodes: BTreeMap<NodeId, Ended>,
+}
+
+/// How a node has ended, as templates see it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// Well, with this output.
+    Completed(Json),
+    /// It has failed.
+    Failed(Failure),
+    /// It was not run; its output is null.
+    Skipped,
+}
+
+impl Ended {
+    /// The output, where it is more than null.
+    #[must_use]
+    pub const fn output(&self) -> Option<&Json> {
+        match self {
+            Self::Completed(output) => Some(output),
+            Self::Failed(_) | Self::Skipped => None,
+        }
+    }
 }
 
 /// What templates may know about their job.

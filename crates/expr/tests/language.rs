@@ -3,18 +3,20 @@
 
 use std::collections::BTreeMap;
 
+use aetheris_core::event::Failure;
 use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_expr::{
-    Context, ExprError, JobNames, Place, Texts, check_address, check_condition, check_template, condition, render,
-    render_text,
+    Context, Ended, ExprError, JobNames, Place, Texts, check_address, check_condition, check_template, condition,
+    render, render_text,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn scope() -> Context {
     Context {
+        early: false,
         env: None,
         input: None,
         job: Some(JobNames { agent: "refund".into(), id: JobId::from_u128(7), session: None }),
@@ -23,9 +25,10 @@ fn scope() -> Context {
             "list": [3, 1, 2], "items": [{"k": "a", "v": 1}, {"k": "b", "v": 2}, {"k": "c"}], "o": {"b": 1, "a": [1, {"c": null}]},
         }))),
         nodes: BTreeMap::from([
-            ("a".into(), Json::new(json!({"approved": true, "cents": 1999}))),
-            ("a-b".into(), Json::new(json!("dash"))),
-            ("skipped".into(), Json::null()),
+            ("a".into(), Ended::Completed(Json::new(json!({"approved": true, "cents": 1999})))),
+            ("a-b".into(), Ended::Completed(Json::new(json!("dash")))),
+            ("failed".into(), Ended::Failed(Failure::new("busy", "come later"))),
+            ("skipped".into(), Ended::Skipped),
         ]),
     }
 }
@@ -161,6 +164,43 @@ fn filters_of_lists_do_what_they_say_at_their_edges() {
     }
 }
 
+/// Of a node that has ended, and of one that has not, it is always known how it stands.
+#[test]
+fn how_a_node_has_ended_is_named() {
+    for (template, expected) in [
+        ("{{ [nodes.a.failed, nodes.a.skipped, nodes.a.open] }}", json!([false, false, false])),
+        ("{{ [nodes.failed.failed, nodes.failed.skipped, nodes.failed.open] }}", json!([true, false, false])),
+        ("{{ [nodes.skipped.failed, nodes.skipped.skipped, nodes.skipped.open] }}", json!([false, true, false])),
+        ("{{ [nodes.late.failed, nodes.late.skipped, nodes.late.open] }}", json!([false, false, true])),
+        ("{{ nodes.failed.error }}", json!({ "code": "busy", "message": "come later" })),
+        ("{{ nodes.failed.error.code == 'busy' }}", json!(true)),
+        ("{{ nodes.skipped.output }}", json!(null)),
+        ("{{ nodes.failed.output | default(3) }}", json!(3)),
+        ("{{ nodes.late.output is defined }}", json!(false)),
+        ("{{ nodes['a-b'].error is defined or nodes['late'].error is defined }}", json!(false)),
+    ] {
+        assert_eq!(value(template), expected, "{template}");
+    }
+    let undefined = render_text("{{ nodes.a.error }}", &scope()).unwrap_err();
+    assert_eq!(undefined, ExprError::Undefined { name: "nodes.a.error".to_owned() });
+}
+
+/// Before what names it has started, nothing counts of a node that is open, and no fallback stands for it.
+#[test]
+fn what_is_not_known_yet_has_no_fallback() {
+    let early = Context { early: true, ..scope() };
+    for template in [
+        "{{ nodes.late.failed }}",
+        "{{ nodes.late.open }}",
+        "{{ nodes.late.output | default('x') }}",
+        "{{ nodes.late.error is defined }}",
+    ] {
+        let error = render_text(template, &early).unwrap_err();
+        assert!(matches!(error, ExprError::Early { .. }), "{template}: {error}");
+    }
+    assert_eq!(render_text("{{ nodes.a.failed }}{{ message.z | default('x') }}", &early).unwrap(), "falsex");
+}
+
 /// What is absent has a fallback; what has failed, or is refused, has none.
 #[test]
 fn filters_refuse_what_they_cannot_do() {
@@ -228,7 +268,7 @@ fn what_a_template_brings_is_never_rendered_again() {
     let hostile = "{{ env.SECRET }}{% for i in range(9) %}{{ job.id }}{% endfor %}";
     let mut scope = scope();
     scope.message = Some(Json::new(json!({ "text": hostile, "{{ message.text }}": hostile })));
-    scope.nodes.insert("model".into(), Json::new(json!({ "tool": hostile })));
+    scope.nodes.insert("model".into(), Ended::Completed(Json::new(json!({ "tool": hostile }))));
     for (template, expected) in [
         ("{{ message.text }}", json!(hostile)),
         ("said: {{ message.text }}", json!(format!("said: {hostile}"))),
@@ -496,9 +536,7 @@ fn mistakes_are_explained() {
         ("{{ [random(), uuid()] }}", "`random()` is not supported by this version yet"),
         ("{{ feedback }}", "`feedback` is not supported by this version yet"),
         ("{{ round + 1 }}", "`round` is not supported by this version yet"),
-        ("{{ nodes.a.failed }}", "`nodes.a.failed` is not supported by this version yet"),
-        ("{{ nodes.a.error.code }}", "`nodes.a.error` is not supported by this version yet"),
-        ("{{ nodes['a-b'].skipped or nodes.c.open }}", "`nodes.a-b.skipped` is not supported by this version yet"),
+        ("{{ nodes.a.result }}", "`.output`, `.failed`, `.skipped`, `.open` or `.error`"),
         ("{{ message.x() }}", "cannot be called"),
         ("{% include 'x' %}", "not supported"),
         ("{% macro x() %}{% endmacro %}", "not supported"),

@@ -165,7 +165,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     let usage = |tokens: u8| Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1 };
     let model = |c| ModelRecord { model: "m".to_owned(), prompt_hash: Hash::ZERO, usage: usage(c) };
     Some(match kind {
-        EventKind::NodeStarted => NodeStarted { node, number: permit }.into(),
+        EventKind::NodeStarted => NodeStarted::new(node, permit).into(),
         EventKind::NodeFinished => NodeFinished {
             error: None,
             model: optional(c, model),
@@ -179,7 +179,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             NodeRetryScheduled { after_us: u64::from(c), error: failure(), model: None, node }.into()
         }
         EventKind::NodeSkipped => {
-            NodeSkipped { node, reason: of(&[SkipReason::Condition, SkipReason::Upstream], b) }.into()
+            NodeSkipped { node, reason: of(&[SkipReason::Condition, SkipReason::Join, SkipReason::Upstream], b) }.into()
         }
         EventKind::ToolInvocationStarted => ToolInvocationStarted {
             effect: of(&[EffectClass::AtMostOnce, EffectClass::Idempotent], c / 128),

@@ -9,7 +9,7 @@ use aetheris_adapters::guard::Why;
 use aetheris_adapters::retry_after::retry_after as read_retry_after;
 use aetheris_check::witness;
 use aetheris_core::agent::Agent;
-use aetheris_core::event::codec;
+use aetheris_core::event::{Failure, codec};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId, NodeId};
 use aetheris_core::job::JobStatus;
@@ -20,7 +20,7 @@ use aetheris_core::plan::WaitType;
 use aetheris_core::signal::{Incoming, Route, Upcoming, route};
 use aetheris_core::state::{JobState, WaitPhase, WaitRecord};
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_expr::{Context, JobNames, Place};
+use aetheris_expr::{Context, Ended, JobNames, Place};
 use reqwest::header::{DATE, HeaderMap, HeaderValue, RETRY_AFTER};
 
 fn text(bytes: &[u8]) -> Option<&str> {
@@ -57,13 +57,17 @@ pub fn agent_file(bytes: &[u8]) {
 fn scope() -> Context {
     let value = |value| Json::new(value);
     Context {
+        early: false,
         env: Some(BTreeMap::from([("BASE".to_owned(), "https://example.com".to_owned())])),
         input: Some(value(serde_json::json!({ "cents": 5, "name": "é" }))),
         job: Some(JobNames { agent: AgentName::from("a"), id: JobId::from_u128(1), session: None }),
         message: Some(value(serde_json::json!({
             "n": 7, "f": 1.5, "s": "a b", "l": [3, 1, 2], "o": { "x": "y" }, "t": true, "z": null, "big": u64::MAX
         }))),
-        nodes: BTreeMap::from([(NodeId::from("a"), value(serde_json::json!(["x", {}])))]),
+        nodes: BTreeMap::from([
+            (NodeId::from("a"), Ended::Completed(value(serde_json::json!(["x", {}])))),
+            (NodeId::from("b"), Ended::Failed(Failure::new("no", "never"))),
+        ]),
     }
 }
 

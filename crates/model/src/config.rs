@@ -12,7 +12,7 @@ use aetheris_core::plan::{
 };
 use aetheris_core::retry::{Jitter, RetryPolicy};
 use aetheris_core::time::Span;
-use aetheris_expr::Context;
+use aetheris_expr::{Context, Ended};
 
 use crate::bugs::Mutation;
 use crate::signal::Word;
@@ -335,7 +335,7 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
         // An idempotent tool's back-off is a long one: the job is given back.
         let long = RetryPolicy { backoff: Span::from_secs(10), ..retry.clone() };
         let retry = matches!(step, Step::Idempotent).then_some(long);
-        list.push(Node { id: paths[place].node().clone(), kind, needs, retry, timeout: None, when: None });
+        list.push(Node { needs, retry, ..Node::new(paths[place].node().clone(), kind) });
     }
     tools.insert(ToolName::from("ask"), made(EffectClass::Pure, Step::Idempotent));
     let plan = Plan {
@@ -350,7 +350,8 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
     };
     let unbounded = Arc::new(Plan { budget: Budget::default(), ..plan.clone() }).compile().ok()?;
     let plan = Arc::new(plan).compile().ok()?;
-    let output = |(place, path): (usize, &StepPath)| (path.node().clone(), Json::new((place + 1).into()));
+    let output =
+        |(place, path): (usize, &StepPath)| (path.node().clone(), Ended::Completed(Json::new((place + 1).into())));
     let names = Context { nodes: paths.iter().enumerate().map(output).collect(), ..Context::default() };
     Some(Program { names, plan, steps: steps.to_vec(), paths, unbounded })
 }

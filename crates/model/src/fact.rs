@@ -327,7 +327,7 @@ impl Fact {
             NodeFinished { error, model, node: id(node), output, result, took_us }
         };
         match self {
-            Self::Started { node, number } => NodeStarted { node: id(node), number: u32::from(number) }.into(),
+            Self::Started { node, number } => NodeStarted::new(id(node), u32::from(number)).into(),
             Self::Finished { node, tool } => {
                 finished(node, None, if tool { StepResult::SideEffectCommitted } else { StepResult::Success }).into()
             }

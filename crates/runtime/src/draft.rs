@@ -582,7 +582,7 @@ mod tests {
     }
 
     fn started(node: &str) -> NodeStarted {
-        NodeStarted { node: node.into(), number: 1 }
+        NodeStarted::new(node, 1)
     }
 
     fn waiting(node: &str) -> JobWaiting {

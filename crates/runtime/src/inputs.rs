@@ -1,8 +1,12 @@
 //! Inputs of plain steps, which are not stored: their templates name recorded values only, so rendering
 //! them again gives what the step was given, within the same bounds.
 
+use std::collections::BTreeMap;
+
 use aetheris_core::json::Json;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
+use aetheris_core::state::StepState;
 use aetheris_expr::Context;
 
 use crate::load::Loaded;
@@ -10,13 +14,18 @@ use crate::{names, run};
 
 /// The names of a job, from which the inputs of its steps are made.
 #[derive(Debug)]
-pub struct Inputs(Context);
+pub struct Inputs {
+    names: Context,
+    steps: BTreeMap<StepPath, StepState>,
+}
 
 impl Inputs {
     /// The names of a job as it is recorded.
     #[must_use]
     pub fn of_job(loaded: &Loaded) -> Self {
-        Self(names::of(&loaded.state, &loaded.effects))
+        let eager = loaded.state.steps.iter().filter(|(_, step)| !step.open.is_empty());
+        let steps = eager.map(|(path, step)| (path.clone(), step.clone())).collect();
+        Self { names: names::of(&loaded.state, &loaded.effects), steps }
     }
 
     /// The input of a step that calls a tool or asks a model; nothing for other kinds.
@@ -25,6 +34,7 @@ impl Inputs {
     /// In words, why it cannot be rendered, which is why the step failed.
     #[must_use]
     pub fn render(&self, node: &Node) -> Option<Result<Json, String>> {
-        run::input(&node.kind, &self.0).map(|input| input.map_err(|error| error.to_string()))
+        let seen = names::seen_by(&self.names, self.steps.get(&StepPath::from(&node.id)));
+        run::input(&node.kind, &seen).map(|input| input.map_err(|error| error.to_string()))
     }
 }

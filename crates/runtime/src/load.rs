@@ -352,7 +352,7 @@ pub(crate) mod tests {
         let system = System { clock: Arc::clone(&clock), ids: Arc::new(SystemIds) };
         let rt = Runtime::offline(Arc::new(MemoryStore::new(clock)), system);
         let kind = NodeKind::Transform(Json::null());
-        let node = Node { id: "a".into(), kind, needs: Vec::new(), retry: None, timeout: None, when: None };
+        let node = Node::new("a", kind);
         let plan = Plan {
             answer: None,
             budget: Budget::default(),
@@ -527,7 +527,7 @@ pub(crate) mod tests {
             permit_id,
             tool: "t".into(),
         };
-        draft.push(ids, NodeStarted { node: "a".into(), number: 1 }).unwrap();
+        draft.push(ids, NodeStarted::new("a", 1)).unwrap();
         draft.add(ids, Fact::with_ledger(started, LedgerWrite::Permit(request))).unwrap();
         let committed = rt.store.commit(draft.unit(Purpose::Permit, EventId::from_u128(1))).await.unwrap();
         draft.written(&committed);

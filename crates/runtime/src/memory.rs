@@ -2,12 +2,12 @@
 
 use aetheris_core::json::Json;
 use aetheris_core::state::JobState;
-use aetheris_expr::Context;
+use aetheris_expr::{Context, Ended};
 use aetheris_store::KeptSignal;
 
 /// What the values take that a job keeps: what it was given, and its outputs as a run has them.
 pub(crate) fn of_run(state: &JobState, kept: &[KeptSignal], names: &Context) -> usize {
-    given(state, kept) + of(names.nodes.values())
+    given(state, kept) + of(names.nodes.values().filter_map(Ended::output))
 }
 
 /// What the values take that a job was given: its message, what its calls were given, and kept signals.
@@ -48,7 +48,7 @@ mod tests {
         };
         let kept = of_run(&state, &[signal], &Context::default()) - none - message;
         let mut names = Context::default();
-        names.nodes.insert("n".into(), large());
+        names.nodes.insert("n".into(), Ended::Completed(large()));
         let outputs = of_run(&state, &[], &names) - none - message;
         let call = Invocation {
             answered_late: None,

@@ -406,7 +406,7 @@ mod tests {
             worker: WorkerId::from(long(200).as_str()),
         };
         let key = IdempotencyKey::from_u128(1);
-        let start = |number| NodeStarted { node: call.clone(), number };
+        let start = |number| NodeStarted::new(call.clone(), number);
         let labels = (0..32).map(|n| (format!("{n}{}", long(60)), long(200))).collect();
         let correlation = long(limits::CORRELATION_KEY_CHARS_MAX);
         let events: Vec<Event> = vec![
@@ -465,7 +465,7 @@ mod tests {
                 took_us: None,
             }
             .into(),
-            NodeStarted { node: wait.clone(), number: 1 }.into(),
+            NodeStarted::new(wait.clone(), 1).into(),
             waiting(&wait, false, Some(&correlation)).into(),
             WaitCompleted { by: WaitEnd::Signal { payload: much(), signal: SignalId::from_u128(1) }, node: wait }
                 .into(),

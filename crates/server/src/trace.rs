@@ -164,6 +164,7 @@ impl Story {
             Event::NodeSkipped(e) => {
                 self.of(&e.node).skipped = Some(match e.reason {
                     SkipReason::Condition => "condition",
+                    SkipReason::Join => "join",
                     SkipReason::Upstream => "upstream",
                 });
             }

@@ -83,7 +83,7 @@ impl Draft {
     pub fn start(self, node: &str) -> Self {
         let node = StepPath::from(node);
         let number = self.state.steps.get(&node).map_or(0, |step| step.tries) + 1;
-        self.event(NodeStarted { node, number })
+        self.event(NodeStarted::new(node, number))
     }
 
     /// A plain step ends well.

@@ -107,14 +107,8 @@ pub struct Fixture {
 /// A plan of two nodes that differs from every other by its name.
 #[must_use]
 pub fn plan(name: &str) -> Arc<Plan> {
-    let node = |id: &str, needs: Vec<NodeId>| Node {
-        id: NodeId::from(id),
-        kind: NodeKind::Transform(Json::new(serde_json::json!({ "plan": name }))),
-        needs,
-        retry: None,
-        timeout: None,
-        when: None,
-    };
+    let kind = || NodeKind::Transform(Json::new(serde_json::json!({ "plan": name })));
+    let node = |id: &str, needs: Vec<NodeId>| Node { needs, ..Node::new(id, kind()) };
     Arc::new(Plan {
         answer: None,
         budget: Budget::default(),

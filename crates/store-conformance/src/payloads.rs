@@ -168,7 +168,7 @@ pub async fn j6_the_events_of_a_unit_are_bounded(f: Fixture) {
 
 pub async fn j6_the_events_of_a_job_are_bounded(f: Fixture) {
     let job = f.pending().await;
-    let event = Event::from(NodeStarted { node: "n".into(), number: 1 });
+    let event = Event::from(NodeStarted::new("n", 1));
     let mut seq = 2;
     // The store does not look into events: these fill a job without being folded.
     let fill = |seq: u64, count: u64| {

@@ -766,7 +766,7 @@ mod tests {
     #[test]
     fn the_chain_goes_on_from_the_jobs_head_at_the_next_place() {
         let alive = holder();
-        let events = vec![event(1, NodeStarted { node: "n".into(), number: 1 }), event(2, JobCancelled {})];
+        let events = vec![event(1, NodeStarted::new("n", 1)), event(2, JobCancelled {})];
         let writes = decide(&unit(events.clone()), &facts(&alive), reading(50)).unwrap();
         let first = Header::of(JOB, 8, &events[0], FENCE, at(50)).chain(&Hash::of(b"head"));
         let second = Header::of(JOB, 9, &events[1], FENCE, at(50)).chain(&first);

@@ -506,7 +506,7 @@ mod tests {
         let of_unit = Refusal::Bound { bound: 448, what: "events in one unit" };
         assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX), 0, Kept::default()), Ok(()));
         assert_eq!(bounds(&many(limits::UNIT_EVENTS_MAX + 1), 0, Kept::default()), Err(of_unit));
-        let grows = || unit(vec![cancelled(1), event(2, NodeStarted { node: "n".into(), number: 1 })]);
+        let grows = || unit(vec![cancelled(1), event(2, NodeStarted::new("n", 1))]);
         let of_job = Refusal::Bound { bound: limits::JOB_EVENTS_MAX, what: "events of one job" };
         assert_eq!(bounds(&grows(), limits::JOB_EVENTS_MAX - 2, Kept::default()), Ok(()));
         for seq in [limits::JOB_EVENTS_MAX - 1, limits::JOB_EVENTS_MAX, u64::MAX] {

@@ -325,7 +325,7 @@ fn a_job_is_made_with_its_plan_and_every_step_stands_behind_it() {
     second.first(EventKind::PlanGenerated).event = PlanGenerated { plan_version: 2, ..story::planned() }.into();
     assert!(of(D8, &second).contains("event 2: it does not stand behind its plan"));
     let skipped = NodeSkipped { node: StepPath::from("pay"), reason: SkipReason::Upstream };
-    let started = NodeStarted { node: StepPath::from("pay"), number: 1 };
+    let started = NodeStarted::new("pay", 1);
     for step in [Event::from(skipped), started.into(), story::permit("pay", 1).into()] {
         let mut early = whole();
         early.events.insert(1, Told { at: 10, epoch: 0, event: step });

@@ -239,7 +239,7 @@ pub(super) fn seen(kind: WitnessKind, micros: i64) -> WitnessLine {
 }
 
 fn started(node: &str) -> NodeStarted {
-    NodeStarted { node: StepPath::from(node), number: 1 }
+    NodeStarted::new(node, 1)
 }
 
 /// A payment, a reclaim, a wait that a signal ends, a sleep that a timer ends, an answer.

@@ -108,7 +108,11 @@ fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option
         lines.push((format!("result {}", origin(source)), Some(Tone::Attention)));
     }
     if let Some(reason) = &step.skipped {
-        let why = if reason == "condition" { "its condition did not hold" } else { "what it needs was skipped" };
+        let why = match reason.as_str() {
+            "condition" => "its condition did not hold",
+            "join" => "too few of those that it needs have completed",
+            _ => "what it needs was skipped",
+        };
         lines.push((format!("not run: {why}"), Some(Tone::Dim)));
     }
     if step.attempts.len() > 1 || step.attempts.iter().any(|attempt| attempt.error.is_some()) {

@@ -6,12 +6,14 @@ mod tests;
 
 pub use job::*;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::timer_id::TimerId;
 use crate::disproof::Grounds;
 use crate::hash::Hash;
-use crate::id::{IdempotencyKey, PermitId, ToolName};
+use crate::id::{IdempotencyKey, NodeId, PermitId, ToolName};
 use crate::json::Json;
 use crate::ledger::LedgerTrigger;
 use crate::path::StepPath;
@@ -31,11 +33,37 @@ fn is_false(value: &bool) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeStarted {
+    /// What its first try saw of the nodes before it, where some of them may be open: of all that it needs, and of those
+    /// further up that are. Every later try sees the same.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub needs: BTreeMap<NodeId, Need>,
     /// The step.
     pub node: StepPath,
     /// 1, 2, …
     #[serde(rename = "try")]
     pub number: u32,
+}
+
+impl NodeStarted {
+    /// A try of a step before which nothing is open.
+    #[must_use]
+    pub fn new(node: impl Into<StepPath>, number: u32) -> Self {
+        Self { needs: BTreeMap::new(), node: node.into(), number }
+    }
+}
+
+/// How a node stood when one behind it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Need {
+    /// It had completed.
+    Completed,
+    /// It had failed.
+    Failed,
+    /// It had not ended.
+    Open,
+    /// It was not run.
+    Skipped,
 }
 
 /// How a step ended (SPEC §5, result types).
@@ -171,6 +199,8 @@ pub struct NodeRetryScheduled {
 pub enum SkipReason {
     /// Its condition did not hold.
     Condition,
+    /// Too few of those that it needs have completed.
+    Join,
     /// All it needs were skipped.
     Upstream,
 }

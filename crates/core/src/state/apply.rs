@@ -1,7 +1,7 @@
 //! What each event does to the state, and what the tables refuse.
 
 use super::{Ending, Invocation, JobState, Output, Ownership, PlanRef, StepState, Timer, WaitPhase};
-use crate::event::{self, Answer, Event, Recorded, RequeueReason, TimerId, WaitEnd};
+use crate::event::{self, Answer, Event, Need, Recorded, RequeueReason, TimerId, WaitEnd};
 use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
 use crate::limits;
@@ -251,6 +251,10 @@ impl JobState {
         }
         let step = self.step(&e.node, StepTrigger::Start)?;
         step.tries += 1;
+        if step.tries == 1 {
+            let open = e.needs.iter().filter(|(_, need)| **need == Need::Open);
+            step.open = open.map(|(node, _)| node.clone()).collect();
+        }
         step.retry_at = None;
         step.retry_delay = None;
         step.doubt = None;

@@ -20,7 +20,7 @@ pub use apply::Illegal;
 pub use blocks::{Blocked, Blocks};
 pub use invocation::{Doubt, Invocation, InvocationPhase};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,9 @@ use crate::event::{
     Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, PauseReason, Source, StepResult, TimerId, WaitEnd,
 };
 use crate::hash::Hash;
-use crate::id::{AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, SessionId, SignalId, TenantId, WorkerId};
+use crate::id::{
+    AgentName, AttemptId, IdempotencyKey, InstanceId, JobId, NodeId, SessionId, SignalId, TenantId, WorkerId,
+};
 use crate::job::JobStatus;
 use crate::json::Json;
 use crate::lease::Fence;
@@ -59,6 +61,9 @@ pub struct StepState {
     pub finished_at: Option<Timestamp>,
     /// Its call, for ledger steps.
     pub invocation: Option<Invocation>,
+    /// The nodes before it that had not ended when it started, of which it sees nothing else.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub open: BTreeSet<NodeId>,
     /// Its output.
     pub output: Option<Output>,
     /// How it ended.
@@ -155,6 +160,7 @@ impl Default for StepState {
             error: None,
             finished_at: None,
             invocation: None,
+            open: BTreeSet::new(),
             output: None,
             result: None,
             retry_at: None,

@@ -44,7 +44,7 @@ mod tests {
             Some(tool) => NodeKind::Tool { input: Json::null(), tool: tool.into() },
             None => NodeKind::Transform(Json::null()),
         };
-        Node { id: id.into(), kind, needs: Vec::new(), retry: None, timeout: None, when: None }
+        Node::new(id, kind)
     }
 
     fn tool(effect: EffectClass) -> Tool {

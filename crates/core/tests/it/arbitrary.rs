@@ -120,7 +120,7 @@ fn step_events() -> impl Strategy<Value = Event> {
     let doubt = select(vec![DoubtOutcome::Happened, DoubtOutcome::DidNotHappen, DoubtOutcome::Unresolved]);
     let by = select(vec![Resolver::LateDeposit, Resolver::Reconcile, Resolver::Operator, Resolver::Policy]);
     prop_oneof![
-        8 => (node(), 1u32..4).prop_map(|(node, number)| NodeStarted { node, number }.into()),
+        8 => (node(), 1u32..4).prop_map(|(node, number)| NodeStarted::new(node, number).into()),
         2 => (node(), proptest::option::of(value()), result).prop_map(|(node, output, result)| {
             NodeFinished { error: None, model: None, node, output, result, took_us: None }.into()
         }),

@@ -57,7 +57,7 @@ fn called() -> JobState {
             worker: WorkerId::from("w"),
         }
         .into(),
-        NodeStarted { node: node.clone(), number: 1 }.into(),
+        NodeStarted::new(node.clone(), 1).into(),
         ToolInvocationStarted {
             effect: EffectClass::AtMostOnce,
             input: Some(Json::null()),

@@ -57,12 +57,8 @@ fn policy() -> impl Strategy<Value = RetryPolicy> {
 fn plan(nodes: &[(u8, Vec<u8>)]) -> Arc<Plan> {
     let name = |n: &u8| NodeId::new(format!("n{n}"));
     let node = |(id, needs): &(u8, Vec<u8>)| Node {
-        id: name(id),
-        kind: NodeKind::Condition,
         needs: needs.iter().map(name).collect(),
-        retry: None,
-        timeout: None,
-        when: None,
+        ..Node::new(name(id), NodeKind::Condition)
     };
     Arc::new(Plan {
         answer: None,

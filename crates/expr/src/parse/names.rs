@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{Parser, Result};
 use crate::Place;
-use crate::ast::{Expr, Root};
+use crate::ast::{Expr, OfNode, Root};
 use crate::error::{ExprError, shortened};
 use crate::lex::Token;
 
@@ -16,7 +16,6 @@ const KEYWORDS: [&str; 12] =
 /// Parts of the language that this build does not have.
 const FUNCTIONS_NOT_YET: [&str; 3] = ["now", "random", "uuid"];
 const VALUES_NOT_YET: [&str; 2] = ["feedback", "round"];
-const OF_NODES_NOT_YET: [&str; 4] = ["failed", "skipped", "open", "error"];
 
 impl Parser<'_> {
     /// What a word means where a value is expected.
@@ -63,7 +62,7 @@ impl Parser<'_> {
         let root = match name {
             "message" => Root::Message,
             "input" => Root::Input,
-            "nodes" => self.node_output()?,
+            "nodes" => self.of_node()?,
             "env" => {
                 let variable = self.member("`env` must be followed by the name of a variable: `env.NAME`")?;
                 self.names.references.env.insert(variable.clone());
@@ -79,22 +78,20 @@ impl Parser<'_> {
         Ok(Expr::Root(root))
     }
 
-    fn node_output(&mut self) -> Result<Root> {
+    fn of_node(&mut self) -> Result<Root> {
         let id = self.member("`nodes` must be followed by an id and `.output`: `nodes.<id>.output`")?;
         if self.peek() == Some(&Token::Symbol("-")) {
             let dashed = self.dashed(&id);
             return Err(self.wrong(format!("an id with `-` is written in brackets: `nodes[\"{dashed}\"].output`")));
         }
-        let hint = format!("`nodes.{id}` must be followed by `.output`");
+        let words = "`.output`, `.failed`, `.skipped`, `.open` or `.error`";
+        let hint = format!("`nodes.{}` must be followed by {words}", shortened(&id));
         let member = self.member(&hint)?;
-        if OF_NODES_NOT_YET.contains(&member.as_str()) {
-            return Err(ExprError::NotYet { name: format!("nodes.{}.{member}", shortened(&id)) });
-        }
-        if member != "output" {
+        let Some(of) = OfNode::ALL.into_iter().find(|of| of.word() == member) else {
             return Err(self.wrong(hint));
-        }
+        };
         self.names.references.nodes.insert(NodeId::from(id.as_str()));
-        Ok(Root::Node(id))
+        Ok(Root::Node(id, of))
     }
 
     /// The id that the author of `nodes.a-b.output` has meant.

@@ -67,7 +67,7 @@ fn failed() -> Event {
 }
 
 fn started(number: u32) -> Event {
-    NodeStarted { node: StepPath::from("pay"), number }.into()
+    NodeStarted::new("pay", number).into()
 }
 
 fn again() -> Event {
@@ -245,7 +245,7 @@ async fn of_a_job() {
 
 #[tokio::test]
 async fn of_a_wait() {
-    let ask = NodeStarted { node: StepPath::from("ask"), number: 1 }.into();
+    let ask = NodeStarted::new("ask", 1).into();
     let wait = waiting("ask", Some("k"), WaitType::Signal).into();
     all(&[made(), vec![claim(), ask, wait]].concat(), WAITS).await;
 }
@@ -335,14 +335,14 @@ fn doubt_waits() -> Event {
 /// A job that is blocked on the doubt about `pay`, and on the wait `ask` beside it.
 fn two_waits() -> Vec<Event> {
     let doubt = StepInDoubt { node: StepPath::from("pay"), permit: 1, policy: 0, reason: "a".to_owned() }.into();
-    let ask = NodeStarted { node: StepPath::from("ask"), number: 1 }.into();
+    let ask = NodeStarted::new("ask", 1).into();
     let beside = vec![permit(1).into(), doubt, ask, doubt_waits(), waiting("ask", Some("k"), WaitType::Signal).into()];
     [in_step(), beside].concat()
 }
 
 fn moments() -> Vec<(&'static str, Vec<Event>)> {
     let waits = |node: &str| {
-        let start = NodeStarted { node: StepPath::from(node), number: 1 }.into();
+        let start = NodeStarted::new(node, 1).into();
         [made(), vec![claim(), start, waiting(node, Some("k"), WaitType::Signal).into()]].concat()
     };
     let cancel = || JobCancelRequested { cause: EndCause::Cancel }.into();
@@ -417,7 +417,7 @@ fn every_event() -> Vec<Event> {
         JobCancelled {}.into(),
         JobCancelRequested { cause: EndCause::Cancel }.into(),
         JobCancelRequested { cause: EndCause::Deadline }.into(),
-        NodeStarted { node: StepPath::from("ask"), number: 1 }.into(),
+        NodeStarted::new("ask", 1).into(),
         started(1),
         started(2),
         again(),

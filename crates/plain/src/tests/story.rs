@@ -243,7 +243,7 @@ pub(super) fn whole() -> Story {
         events.extend(told.into_iter().map(|event| Told { at, epoch, event }));
     };
     let node = |name: &str| StepPath::from(name);
-    let start = |name: &str| NodeStarted { node: node(name), number: 1 };
+    let start = |name: &str| NodeStarted::new(node(name), 1);
     let signal = WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) };
     tell(0, 10, vec![created().into(), planned().into()]);
     tell(1, 15, vec![claimed(1).into()]);

@@ -57,7 +57,7 @@ pub(super) async fn stale_write(world: &World) -> Result<()> {
     let row = world.row(job).await?;
     let mut unit = unit(world, job, Guard::Run(fence), Purpose::Record);
     unit.expected_seq = Some(row.seq);
-    let started = NodeStarted { node: StepPath::from("one"), number: 1 };
+    let started = NodeStarted::new("one", 1);
     unit.events.push(EncodedEvent::new(unit.id, &Event::from(started)));
     let accepted = world.rt.store.commit(unit).await.is_ok();
     world.expect(!accepted, "A4 a stale write was accepted");
@@ -82,7 +82,7 @@ pub(super) async fn second_permit(world: &World) -> Result<()> {
 /// The events of a permission.
 fn permitted(unit: &UnitOfWork, job: JobId) -> Vec<EncodedEvent> {
     let node = StepPath::from("one");
-    let started = NodeStarted { node: node.clone(), number: 1 };
+    let started = NodeStarted::new(node.clone(), 1);
     let permit = ToolInvocationStarted {
         effect: EffectClass::AtMostOnce,
         input: Some(Json::null()),

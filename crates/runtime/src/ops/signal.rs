@@ -11,6 +11,7 @@ use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitNode, WaitType};
 use aetheris_core::signal::{self, Incoming, Route, Upcoming};
 use aetheris_core::step::StepStatus;
 use aetheris_core::{limits, state::JobState};
+use aetheris_expr::Context;
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
 use super::Rounds;
@@ -278,7 +279,7 @@ impl<'p> Ahead<'p> {
 /// the work of one value together: one that is beyond it is not known yet, so that a signal for it is kept.
 fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead<'p>> {
     let plan = plan?;
-    let names = names::of(&loaded.state, &loaded.effects);
+    let names = Context { early: true, ..names::of(&loaded.state, &loaded.effects) };
     // A wait that has started and not blocked yet, as after a drain, is not reached either.
     let pending = |node: &&Node| match loaded.state.step_of(&node.id) {
         None => true,

@@ -25,6 +25,7 @@ use super::view::View;
 use super::{Run, RunEnd, Stop, facts, step};
 use crate::draft::Rebased;
 use crate::error::OpError;
+use crate::names;
 
 impl<'r> Run<'r> {
     pub(super) async fn drive(&mut self, bodies: &mut Bodies<'r>) -> Result<RunEnd, Stop> {
@@ -246,7 +247,7 @@ impl<'r> Run<'r> {
             ids: self.ids(),
             rows: &self.rows,
             memory: self.memory,
-            names: &self.names,
+            names: names::seen_by(&self.names, self.state().step_of(&node.id)),
             node,
             path: StepPath::from(&node.id),
             plan: &self.plan,

@@ -1,12 +1,16 @@
 //! The facts that more than one decision returns.
 
+use std::collections::BTreeMap;
+
 use aetheris_core::event::{
-    DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, ModelRecord, NodeFinished, NodeSkipped,
+    DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, ModelRecord, Need, NodeFinished, NodeSkipped,
     NodeStarted, Resolver, SkipReason, Source, StepInDoubt, StepResult, ToolInvocationFinished,
 };
+use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::state::Invocation;
+use aetheris_core::step::StepStatus;
 use aetheris_store::LedgerWrite;
 
 use super::prepared::{Prepared, TryFailed};
@@ -20,7 +24,31 @@ pub(super) fn start(view: &View<'_>) -> Prepared {
     if number == view.tries() {
         return Prepared::default();
     }
-    Prepared::of([Fact::of(NodeStarted { node: view.path.clone(), number })])
+    Prepared::of([Fact::of(NodeStarted { needs: needs(view), node: view.path.clone(), number })])
+}
+
+/// What an eager node sees of those before it, for all of its tries: how those that it needs stand, and which of the others
+/// are open.
+fn needs(view: &View<'_>) -> BTreeMap<NodeId, Need> {
+    if view.tries() > 0 || !view.plan.is_eager(&view.node.id) {
+        return BTreeMap::new();
+    }
+    let before = view.plan.before(view.node).into_iter();
+    let seen = before.map(|node| (node.clone(), stands(view.state.node_status(node))));
+    seen.filter(|(node, need)| *need == Need::Open || view.node.needs.contains(node)).collect()
+}
+
+fn stands(status: StepStatus) -> Need {
+    match status {
+        StepStatus::Completed => Need::Completed,
+        StepStatus::Failed => Need::Failed,
+        StepStatus::Skipped => Need::Skipped,
+        StepStatus::Pending
+        | StepStatus::Running
+        | StepStatus::Retrying
+        | StepStatus::Waiting
+        | StepStatus::InDoubt => Need::Open,
+    }
 }
 
 pub(super) fn skip(view: &View<'_>, reason: SkipReason) -> Prepared {

@@ -184,14 +184,7 @@ mod tests {
     use super::*;
 
     fn plan() -> CompiledPlan {
-        let node = |id: &str| Node {
-            id: id.into(),
-            kind: NodeKind::Transform(Json::null()),
-            needs: Vec::new(),
-            retry: None,
-            timeout: None,
-            when: None,
-        };
+        let node = |id: &str| Node::new(id, NodeKind::Transform(Json::null()));
         let plan = Plan {
             answer: None,
             budget: Budget::default(),

@@ -7,12 +7,13 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
-use aetheris_core::schedule::Cursor;
+use aetheris_core::schedule::{self, Cursor};
+use aetheris_expr::Ended;
 use aetheris_store::LedgerWrite;
 
 use super::prepared::Said;
 use super::write::{STORE_RETRY, is_permanent};
-use super::{Run, Stop, has_failed, step};
+use super::{Run, Stop, step};
 use crate::draft::Fact;
 use crate::error::OpError;
 use crate::ops::{Deposit, DepositOutcome};
@@ -32,18 +33,25 @@ impl Run<'_> {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
             let ended = ended_step(&fact.event).cloned();
-            self.failed |= matches!(&fact.event, Event::NodeFinished(finished) if !finished.result.is_success());
+            self.failed |= self.fails_job(&fact.event);
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
             }
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
             if let Some(path) = ended.filter(StepPath::is_whole)
-                && let Some(output) = names::known(self.draft.state(), &self.rows.effects, &path)
+                && let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &path)
             {
-                self.name_output(path.node(), output);
+                self.name_ended(path.node(), ended);
             }
         }
         Ok(())
+    }
+
+    /// Whether a fact is the failure of a node with which the job fails.
+    fn fails_job(&self, event: &Event) -> bool {
+        let Event::NodeFinished(finished) = event else { return false };
+        let node = self.plan.node(finished.node.node());
+        !finished.result.is_success() && !node.is_some_and(|node| node.absorbs(finished.error.as_ref()))
     }
 
     /// What is logged of a fact before it is drafted.
@@ -84,20 +92,20 @@ impl Run<'_> {
         let mut held = std::mem::take(&mut self.held);
         held.retain(|path, held| self.still_waits(path, held));
         self.held = held;
-        self.failed = has_failed(self.draft.state());
+        self.failed = schedule::failed(self.draft.state(), &self.plan).is_some();
         if !aetheris_fault::planted!("cursor-kept-over-cut") {
             self.cursor = Cursor::default();
         }
     }
 
-    /// Makes a node's output known to templates.
-    fn name_output(&mut self, node: &NodeId, output: Json) {
-        let bytes = output.memory();
+    /// Makes known to templates how a node has ended.
+    fn name_ended(&mut self, node: &NodeId, ended: Ended) {
+        let bytes = ended.output().map_or(0, Json::memory);
         if !aetheris_fault::planted!("memory-of-outputs-forgotten") {
             self.memory += bytes;
         }
         self.ahead += bytes;
-        self.names.nodes.insert(node.clone(), output);
+        self.names.nodes.insert(node.clone(), ended);
     }
 
     /// What a call has come to, to be deposited in the right of its permit.

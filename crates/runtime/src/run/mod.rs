@@ -59,9 +59,8 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::CompiledPlan;
-use aetheris_core::schedule::Cursor;
+use aetheris_core::schedule::{self, Cursor};
 use aetheris_core::state::{Illegal, JobState};
-use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use aetheris_expr::Context;
 use aetheris_store::{Claimed, Scope};
@@ -218,15 +217,10 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     }
 }
 
-/// Whether a step of the job has failed.
-fn has_failed(state: &JobState) -> bool {
-    state.steps.values().any(|step| step.status == StepStatus::Failed)
-}
-
 impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = names::of(&loaded.state, &loaded.effects);
-        let failed = has_failed(&loaded.state);
+        let failed = schedule::failed(&loaded.state, &plan).is_some();
         let memory = memory::of_run(&loaded.state, &loaded.kept, &names);
         Self {
             ahead: 0,

@@ -1,12 +1,12 @@
 //! One step: what recovery decides about it, how a try begins, and what follows one that failed.
 
-use aetheris_core::event::{Failure, NodeRetryScheduled, SkipReason, StepResult};
+use aetheris_core::event::{BUDGET_EXCEEDED, Failure, NodeRetryScheduled, SkipReason, StepResult};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 
-use super::budget::{BUDGET_EXCEEDED, over_budget, over_budget_after, over_memory};
+use super::budget::{over_budget, over_budget_after, over_memory};
 use super::prepared::{Body, Next, Prepared, Release, Said, TryFailed};
 use super::view::View;
 use super::{doubt, facts, kind, permit};

@@ -251,7 +251,7 @@ impl Hand {
     pub(crate) async fn wait(&self, node: &str, key: &str) {
         let node = StepPath::from(node);
         self.write(Purpose::Block, |draft| {
-            draft.push(&SystemIds, NodeStarted { node: node.clone(), number: 1 }).unwrap();
+            draft.push(&SystemIds, NodeStarted::new(node.clone(), 1)).unwrap();
             let waiting = JobWaiting {
                 correlation_key: Some(key.to_owned()),
                 doubt: false,
@@ -320,7 +320,7 @@ impl Hand {
             tool_version: Some("2".to_owned()),
         };
         self.write(Purpose::Permit, |draft| {
-            draft.push(&SystemIds, NodeStarted { node, number: 1 }).unwrap();
+            draft.push(&SystemIds, NodeStarted::new(node, 1)).unwrap();
             draft.add(&SystemIds, Fact::with_ledger(event, LedgerWrite::Permit(request))).unwrap();
         })
         .await;
@@ -447,7 +447,7 @@ pub(crate) async fn large_job(bed: &Bed, nodes: usize) -> String {
 }
 
 pub(crate) fn started(node: &str) -> NodeStarted {
-    NodeStarted { node: StepPath::from(node), number: 1 }
+    NodeStarted::new(node, 1)
 }
 
 pub(crate) fn finished(node: &str, output: Option<Value>) -> NodeFinished {

@@ -164,7 +164,7 @@ async fn tried(hand: &Hand, permit: u32, message: &str) -> Settle {
     };
     hand.write(Purpose::Permit, |draft| {
         if permit == 1 {
-            draft.push(&SystemIds, NodeStarted { node: node.clone(), number: 1 }).unwrap();
+            draft.push(&SystemIds, NodeStarted::new(node.clone(), 1)).unwrap();
         }
         draft.add(&SystemIds, Fact::with_ledger(event, LedgerWrite::Permit(request))).unwrap();
     })
@@ -407,7 +407,7 @@ async fn a_trace_tells_of_every_try_and_every_run() {
     .await;
     bed.clock.advance(Span::from_secs(8));
     let hand = bed.claim().await;
-    hand.push([NodeStarted { node: ask.clone(), number: 2 }.into()]).await;
+    hand.push([NodeStarted::new(ask.clone(), 2).into()]).await;
     let usage = Usage { completion_tokens: 3, prompt_tokens: 9 };
     let model = ModelRecord { model: "scripted/echo".to_owned(), prompt_hash: Hash::ZERO, usage };
     let end = NodeFinished { model: Some(model), took_us: Some(4 * second), ..finished("ask", Some(1.into())) };

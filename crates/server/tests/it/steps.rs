@@ -359,7 +359,7 @@ async fn a_step_that_is_tried_again_says_which_try_it_is_and_why() {
     bed.clock.advance(Span::from_secs(3_600));
     let hand = bed.claim().await;
     assert_eq!(why(&bed, &job).await["detail"], "w1 holds it");
-    hand.push([NodeStarted { node: StepPath::from("send"), number: 2 }.into()]).await;
+    hand.push([NodeStarted::new("send", 2).into()]).await;
     assert_eq!(why(&bed, &job).await["detail"], "w1 holds it and runs send, try 2");
 }
 
@@ -410,7 +410,7 @@ async fn nap(hand: &Hand, node: &str, doubt: Option<Settle>) {
                 .add(&SystemIds, Fact::with_ledger(StepInDoubt { node, permit: 1, policy: 0, reason }, settle))
                 .unwrap();
         } else {
-            draft.push(&SystemIds, NodeStarted { node, number: 1 }).unwrap();
+            draft.push(&SystemIds, NodeStarted::new(node, 1)).unwrap();
         }
         draft.push(&SystemIds, waiting).unwrap();
         draft.push(&SystemIds, TimerSet { after_us: 3_600_000_000, timer }).unwrap();
@@ -606,7 +606,7 @@ async fn an_answer_says_what_gave_it_and_is_gone_when_its_step_goes_on() {
     let answered = async || bed.get(&path).await.is(200)["steps"]["send"].get("answered").cloned();
     assert_eq!(answered().await.unwrap()["by"], "did_not_happen");
     let hand = bed.claim().await;
-    hand.push([NodeStarted { node: StepPath::from("send"), number: 2 }.into()]).await;
+    hand.push([NodeStarted::new("send", 2).into()]).await;
     assert_eq!(answered().await, None);
 }
 

@@ -8,6 +8,7 @@ mod commits;
 mod disproof;
 mod doubt;
 mod ending;
+mod joins;
 mod life;
 mod outcomes;
 mod overlap;

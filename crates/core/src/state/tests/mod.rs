@@ -164,7 +164,7 @@ fn end_requested() -> JobCancelRequested {
 }
 
 fn node_started(node: &str, number: u32) -> NodeStarted {
-    NodeStarted { node: node.into(), number }
+    NodeStarted::new(node, number)
 }
 
 fn finished(node: &str, result: StepResult) -> NodeFinished {
