@@ -129,9 +129,17 @@ pub struct Cursor {
 struct Found<'a> {
     /// One of `open` runs beside no other that has not begun.
     alone: bool,
+    /// A node that only waits has begun to, and its job is not blocked on it yet.
+    begins_to_wait: bool,
     open: Vec<&'a Node>,
     /// Something has not ended.
     unfinished: bool,
+}
+
+impl Found<'_> {
+    fn note_waiting(&mut self, state: &JobState, node: &Node) {
+        self.begins_to_wait |= node.kind.waits() && state.blocks.of(&StepPath::from(&node.id)).is_none();
+    }
 }
 
 /// Finds what may be worked on, at most so many nodes at once, and moves the cursor over what has ended. A set is a level of
@@ -199,8 +207,11 @@ fn in_levels<'a>(
                     found.unfinished = true;
                     if !waits(node) {
                         found.open.push(node);
-                    } else if level.one_at_a_time {
-                        break;
+                    } else {
+                        found.note_waiting(state, node);
+                        if level.one_at_a_time {
+                            break;
+                        }
                     }
                 }
             }
@@ -215,7 +226,8 @@ fn in_levels<'a>(
     None
 }
 
-/// Looks at the nodes that belong to no level. One that waits or sleeps begins beside no other.
+/// Looks at the nodes that belong to no level. One that waits or sleeps begins beside no other, and when the job is blocked on
+/// those that do by then.
 fn ahead<'a>(
     state: &JobState,
     plan: &'a CompiledPlan,
@@ -235,7 +247,7 @@ fn ahead<'a>(
             Stands::Ended | Stands::Early => {}
             Stands::Never(reason) => return Some(Due::Skip(node, reason)),
             Stands::Failed => return Some(Due::Failed(&node.id)),
-            Stands::Open if waits(node) => {}
+            Stands::Open if waits(node) => found.note_waiting(state, node),
             Stands::Open if state.node_status(&node.id) == StepStatus::Pending => pending.push(node),
             Stands::Open => {
                 found.alone |= node.kind.waits();
@@ -245,7 +257,8 @@ fn ahead<'a>(
     }
     for node in pending {
         let beside = !found.alone && found.open.len() < bound;
-        if beside && (found.open.is_empty() || !node.kind.waits()) {
+        let may_wait = found.open.is_empty() && !found.begins_to_wait;
+        if beside && (may_wait || !node.kind.waits()) {
             found.alone = node.kind.waits();
             found.open.push(node);
         }

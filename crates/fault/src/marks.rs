@@ -139,6 +139,8 @@ marks! {
     TimerNotDue,
     /// A deadline of a wait ended it.
     WaitTimedOut,
+    /// A job was given back at once, since a step that waits was to begin when it was blocked on those before it.
+    WaitsInTurn,
 }
 
 /// Numbers that a test build may shrink, so that rare paths are met in small runs.

@@ -5,13 +5,18 @@ use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
 use crate::program::{Act, Kind, Policy, Step};
+use crate::rules::{Join, Rule};
 use crate::services::QUEUE_MS;
+
+/// A seed that follows from what is drawn so far.
+fn drawn(steps: &[Step]) -> u64 {
+    let drawn = Hash::of(format!("{steps:?}").as_bytes());
+    drawn.as_bytes().iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
 
 /// Some programs run steps beside each other, and wait for less: how many. What is drawn of the others is not touched by it.
 pub(crate) fn beside_each_other(steps: &mut [Step]) -> u64 {
-    let drawn = Hash::of(format!("{steps:?}").as_bytes());
-    let seed = drawn.as_bytes().iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte));
-    let mut random = Random::new(seed);
+    let mut random = Random::new(drawn(steps));
     if steps.len() < 3 || !random.chance(400) {
         return 0;
     }
@@ -26,6 +31,25 @@ pub(crate) fn beside_each_other(steps: &mut [Step]) -> u64 {
         }
     }
     random.between(2, 4)
+}
+
+/// In some programs nodes may fail, or wait for some of those that they need. What is drawn of the others is not touched by
+/// it.
+pub(crate) fn rules(steps: &[Step]) -> Vec<Rule> {
+    let mut random = Random::new(drawn(steps).rotate_left(17));
+    if steps.len() < 2 || !random.chance(300) {
+        return Vec::new();
+    }
+    let rule = |step: &Step| {
+        let needs = step.needs.len();
+        let join = match random.below(10) {
+            0..=2 if needs > 1 => Join::Any,
+            3..=4 if needs > 1 => Join::Quorum(usize::try_from(random.between(1, 2)).unwrap_or(1)),
+            _ => Join::All,
+        };
+        Rule { join, may_fail: random.chance(500) }
+    };
+    steps.iter().map(rule).collect()
 }
 
 pub(crate) fn draw_step(random: &mut Random, place: usize, earlier: &[Step]) -> Step {

@@ -84,24 +84,6 @@ pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: 
     }
 }
 
-/// A job fails with the first of its steps that have failed, in the order of their names.
-pub(crate) fn first_failure(job: JobId, events: &[Recorded], tally: &mut Tally) {
-    let failed = events.iter().filter_map(|recorded| match &recorded.event {
-        Event::NodeFinished(finished) if !finished.result.is_success() => Some(&finished.node),
-        _ => None,
-    });
-    let first = failed.min_by(|one, other| one.text().cmp(&other.text()));
-    let ended = events.iter().find_map(|recorded| match &recorded.event {
-        Event::JobFailed(ended) => ended.node.as_ref(),
-        _ => None,
-    });
-    if let Some(ended) = ended {
-        tally.case("D15", first == Some(ended), || {
-            format!("{job}: it failed with {ended}, and {first:?} was the first")
-        });
-    }
-}
-
 /// A job that loses its workers is not tried for ever.
 pub(crate) fn reclaims(job: JobId, events: &[Recorded], tally: &mut Tally) {
     let mut in_a_row = 0;

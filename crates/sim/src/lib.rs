@@ -17,6 +17,7 @@ pub mod oracle;
 pub mod processes;
 pub mod program;
 pub mod recorder;
+pub mod rules;
 pub mod seed;
 pub mod services;
 pub mod tally;

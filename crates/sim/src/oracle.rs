@@ -24,6 +24,7 @@ use crate::clients::Order;
 use crate::fault_rates::FaultRates;
 use crate::job_rules;
 use crate::program::{Act, Kind, Policy, Program};
+use crate::rules::{self, Course, Stand};
 use crate::services::{Asked, Services};
 use crate::tally::Tally;
 
@@ -96,7 +97,6 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
         match store.history(Scope::System, row.id, true).await {
             Ok(Some(history)) => {
                 job_rules::reclaims(row.id, &history.events, tally);
-                job_rules::first_failure(row.id, &history.events, tally);
                 jobs.push((row, history.events));
             }
             Ok(None) => tally.case("B3", false, || format!("{} is listed and cannot be found", row.id)),
@@ -241,8 +241,10 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
         let stored = loaded.effects.get(&call.key).is_some_and(|effect| effect.permit == call.permit);
         tally.case("S4", !stored, || format!("{}: a doubt is open, and the answer of its call is stored", order.job));
     }
-    let outputs = outputs(events, order);
-    asked_once(evidence, events, (order, &outputs), tally);
+    let course = rules::follow(order.job, &order.program, events, tally);
+    rules::first_failure(order.job, &order.program, events, tally);
+    let outputs = outputs(events, order, &course);
+    asked_once(evidence, events, (order, &outputs, &course), tally);
     in_time(evidence, events, order, tally);
     job_rules::tries(order.job, &order.program, events, evidence.rates.jumps, tally);
     job_rules::budget(order.job, &order.program, events, tally);
@@ -266,7 +268,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     match (&loaded.state.ending, loaded.state.status) {
         (Some(Ending::Answered(answer)), _) => {
             let told = answer_of(loaded, answer);
-            let expected = order.program.answer(&outputs);
+            let expected = order.program.answer(&outputs, &course);
             tally.case("F6", told.as_ref() == Some(&expected), || {
                 format!("{}: it answered {told:?}, its program makes {expected:?}", order.job)
             });
@@ -293,7 +295,7 @@ fn answer_of(loaded: &Loaded, answer: &Answer) -> Option<String> {
 }
 
 /// What the program's nodes yield, given what its waits ended with.
-fn outputs(events: &[Recorded], order: &Order) -> Vec<Option<String>> {
+fn outputs(events: &[Recorded], order: &Order, course: &Course) -> Vec<Option<String>> {
     let mut waits: BTreeMap<String, String> = BTreeMap::new();
     for recorded in events {
         if let Event::WaitCompleted(wait) = &recorded.event {
@@ -304,7 +306,7 @@ fn outputs(events: &[Recorded], order: &Order) -> Vec<Option<String>> {
             waits.insert(wait.node.to_string(), text);
         }
     }
-    order.program.outputs(&order.message, |place| waits.get(&format!("n{place}")).cloned())
+    order.program.outputs(&order.message, course, |place| waits.get(&format!("n{place}")).cloned())
 }
 
 /// No wait ended with a payload that it does not accept.
@@ -340,7 +342,7 @@ fn ended_at(events: &[Recorded], place: usize) -> Option<Timestamp> {
 fn asked_once(
     evidence: &Evidence<'_>,
     events: &[Recorded],
-    (order, outputs): (&Order, &[Option<String>]),
+    (order, outputs, course): (&Order, &[Option<String>], &Course),
     tally: &mut Tally,
 ) {
     // A run that was stopped may ask once more when it goes on; a question names no fence.
@@ -352,9 +354,10 @@ fn asked_once(
             Event::NodeFinished(finished) if finished.node.text() == node => Some((recorded.at, recorded.fence)),
             _ => None,
         });
-        let questions = || evidence.services.asked(&order.program.input(place, &order.message, outputs));
+        let questions = || evidence.services.asked(&order.program.input(place, &order.message, outputs, course));
         if step.kind == Kind::Model && !evidence.rates.jumps {
-            let ended: Vec<Option<Timestamp>> = step.needs.iter().map(|need| ended_at(events, *need)).collect();
+            let behind = step.needs.iter().filter(|need| course.seen(place, **need) != Stand::Open);
+            let ended: Vec<Option<Timestamp>> = behind.map(|need| ended_at(events, *need)).collect();
             for Asked { left, .. } in questions() {
                 tally.case("S6", ended.iter().all(|end| end.is_some_and(|end| end <= left)), || {
                     format!("{} {node}: a question left at {left}; what it needs is stored since {ended:?}", order.job)

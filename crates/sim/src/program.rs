@@ -11,7 +11,8 @@ use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
-use crate::draw::{beside_each_other, draw_step};
+use crate::draw::{beside_each_other, draw_step, rules};
+use crate::rules::{Course, Join, Rule, Stand};
 
 /// What a tool does when a call reaches it, apart from answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +118,8 @@ pub struct Program {
     pub name: String,
     /// How many of its steps may run at once; one at a time where it is 0.
     pub parallel: u64,
+    /// What is said of each node beside what it does; nothing where all say nothing.
+    pub rules: Vec<Rule>,
     /// Its nodes.
     pub steps: Vec<Step>,
     /// Whether it says what its message must be.
@@ -148,7 +151,8 @@ impl Program {
         }
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
         let parallel = beside_each_other(&mut steps);
-        Self { budget: None, deadline, name: name.to_owned(), parallel, steps, strict: false, version }
+        let rules = rules(&steps);
+        Self { budget: None, deadline, name: name.to_owned(), parallel, rules, steps, strict: false, version }
     }
 
     /// Draws what is said beside the plan: budgets, schemas, and keys that are known late. `strict` is the same for all
@@ -166,8 +170,22 @@ impl Program {
         }
     }
 
+    /// What is said of a node beside what it does.
+    pub(crate) fn rule(&self, place: usize) -> Rule {
+        self.rules.get(place).copied().unwrap_or_default()
+    }
+
+    /// Whether a node may start before all behind it has ended: it, or one that it needs, waits for some of its needs only.
+    pub(crate) fn is_eager(&self, place: usize) -> bool {
+        let needs = self.steps.get(place).map_or(&[][..], |step| &step.needs);
+        self.rule(place).join != Join::All || needs.iter().any(|need| self.is_eager(*need))
+    }
+
     /// Whether a node's output follows from the message alone.
     fn is_certain(&self, place: usize) -> bool {
+        if !self.rules.is_empty() {
+            return false;
+        }
         let waits = self.steps.get(place).is_none_or(|step| matches!(step.kind, Kind::Wait { .. }));
         !waits && self.sources(place).all(|source| self.is_certain(source))
     }
@@ -176,7 +194,9 @@ impl Program {
     #[must_use]
     pub fn key(&self, place: usize, message: &str) -> String {
         let named = match self.steps.get(place).map(|step| &step.kind) {
-            Some(Kind::Wait { keyed_by: Some(node), .. }) => self.outputs(message, |_| None).into_iter().nth(*node),
+            Some(Kind::Wait { keyed_by: Some(node), .. }) => {
+                self.outputs(message, &Course::default(), |_| None).into_iter().nth(*node)
+            }
             _ => None,
         };
         format!("k{place}-{}", named.flatten().as_deref().unwrap_or(message))
@@ -187,9 +207,13 @@ impl Program {
     #[must_use]
     pub fn behind(&self, place: usize) -> Vec<usize> {
         let own = self.depth(place);
+        let needs = || self.steps.get(place).map_or_else(Vec::new, |step| step.needs.clone());
         match self.parallel {
-            0 => self.steps.get(place).map_or_else(Vec::new, |step| step.needs.clone()),
-            _ => (0..self.steps.len()).filter(|other| self.depth(*other) < own).collect(),
+            // One at a time is the plan's own order.
+            0 => needs(),
+            _ if self.rule(place).join != Join::All => Vec::new(),
+            _ if self.is_eager(place) => needs(),
+            _ => (0..self.steps.len()).filter(|other| self.depth(*other) < own && !self.is_eager(*other)).collect(),
         }
     }
 
@@ -221,10 +245,15 @@ impl Program {
     }
 
     /// What every node yields that yields a text, given what each wait ended with.
-    pub fn outputs(&self, message: &str, wait: impl Fn(usize) -> Option<String>) -> Vec<Option<String>> {
+    pub(crate) fn outputs(
+        &self,
+        message: &str,
+        course: &Course,
+        wait: impl Fn(usize) -> Option<String>,
+    ) -> Vec<Option<String>> {
         let mut outputs: Vec<Option<String>> = Vec::new();
         for (place, step) in self.steps.iter().enumerate() {
-            let input = self.input(place, message, &outputs);
+            let input = self.input(place, message, &outputs, course);
             let output = match &step.kind {
                 _ if self.is_skipped(place) => None,
                 Kind::Tool { .. } => Some(output_of(&format!("t{place}"), &input)),
@@ -240,12 +269,13 @@ impl Program {
 
     /// What a node is asked with, given the outputs before it.
     #[must_use]
-    pub fn input(&self, place: usize, message: &str, outputs: &[Option<String>]) -> String {
+    pub(crate) fn input(&self, place: usize, message: &str, outputs: &[Option<String>], course: &Course) -> String {
         let mut input = format!("{message}.{place}");
         for source in self.sources(place) {
-            if let Some(Some(output)) = outputs.get(source) {
+            let seen = if self.rules.is_empty() { Stand::Completed } else { course.seen(place, source) };
+            if let Some(named) = named(&seen, outputs.get(source)) {
                 input.push('-');
-                input.push_str(output);
+                input.push_str(&named);
             }
         }
         input
@@ -255,21 +285,36 @@ impl Program {
     fn template(&self, place: usize) -> String {
         let mut template = format!("{{{{ message }}}}.{place}");
         for source in self.sources(place) {
-            let _ = write!(template, "-{{{{ nodes.n{source}.output }}}}");
+            let _ = write!(template, "-{}", self.names(source));
         }
         template
     }
 
     /// The answer, given the outputs.
     #[must_use]
-    pub fn answer(&self, outputs: &[Option<String>]) -> String {
+    pub(crate) fn answer(&self, outputs: &[Option<String>], course: &Course) -> String {
         let texts = (0..self.steps.len()).filter(|place| self.yields_text(*place));
         let mut answer = String::from("end");
-        for output in texts.filter_map(|place| outputs.get(place).cloned().flatten()) {
-            answer.push('+');
-            answer.push_str(&output);
+        for place in texts {
+            let ended = course.ends.get(&place).filter(|_| !self.rules.is_empty());
+            if let Some(named) = named(ended.unwrap_or(&Stand::Completed), outputs.get(place)) {
+                answer.push('+');
+                answer.push_str(&named);
+            }
         }
         answer
+    }
+
+    /// The template that names how a node has ended.
+    fn names(&self, source: usize) -> String {
+        let node = format!("nodes.n{source}");
+        if self.rules.is_empty() {
+            return format!("{{{{ {node}.output }}}}");
+        }
+        format!(
+            "{{% if {node}.open %}}o{{% elif {node}.failed %}}f{{{{ {node}.error.code }}}}{{% elif {node}.skipped %}}s{{% else \
+             %}}{{{{ {node}.output }}}}{{% endif %}}"
+        )
     }
 
     /// How long a job of it may take where nothing fails, in milliseconds: a bound, not an estimate.
@@ -328,7 +373,7 @@ impl Program {
         let texts: Vec<usize> = (0..self.steps.len()).filter(|place| self.yields_text(*place)).collect();
         let mut answer = String::from("end");
         for place in texts {
-            let _ = write!(answer, "+{{{{ nodes.n{place}.output }}}}");
+            let _ = write!(answer, "+{}", self.names(place));
         }
         let _ = writeln!(file, "  answer: \"{answer}\"");
         file
@@ -339,6 +384,16 @@ impl Program {
         if !step.needs.is_empty() {
             let needs: Vec<String> = step.needs.iter().map(|need| format!("n{need}")).collect();
             let _ = write!(file, ", needs: [{}]", needs.join(", "));
+        }
+        match self.rule(place).join {
+            Join::All => {}
+            Join::Any => file.push_str(", join: any"),
+            Join::Quorum(least) => {
+                let _ = write!(file, ", join: {{ quorum: {least} }}");
+            }
+        }
+        if self.rule(place).may_fail {
+            file.push_str(", on_failure: fail_safe");
         }
         if step.skipped && step.kind != Kind::Condition {
             file.push_str(", when: \"message == 'nobody'\"");
@@ -391,6 +446,16 @@ impl Program {
     }
 }
 
+/// What a node's end is called in an input.
+fn named(stand: &Stand, output: Option<&Option<String>>) -> Option<String> {
+    match stand {
+        Stand::Completed => output.cloned().flatten(),
+        Stand::Failed(code) => Some(format!("f{code}")),
+        Stand::Open => Some("o".to_owned()),
+        Stand::Skipped => Some("s".to_owned()),
+    }
+}
+
 impl Step {
     /// Whether what it does at that place can be noticed outside its process.
     #[must_use]
@@ -440,10 +505,13 @@ fn write_tool(
     if policies.contains(&Policy::Refuse) {
         let _ = writeln!(
             tools,
-            "  refuse{place}: {{ kind: function, function: sim, effect: pure, refuses: true, timeout: 1s }}"
+            "  refuse{place}: {{ kind: function, function: sim, effect: pure, refuses: true, version: \"{version}\", timeout: 1s }}"
         );
     }
     if policies.iter().any(|policy| matches!(policy, Policy::Reconcile(_))) {
-        let _ = writeln!(tools, "  look{place}: {{ kind: function, function: sim, effect: pure, timeout: 1s }}");
+        let _ = writeln!(
+            tools,
+            "  look{place}: {{ kind: function, function: sim, effect: pure, version: \"{version}\", timeout: 1s }}"
+        );
     }
 }

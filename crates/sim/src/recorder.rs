@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::fault_rates::{FaultRates, Hints as HintFaults};
+use crate::rules;
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
@@ -27,8 +28,8 @@ use crate::trace::Trace;
 #[derive(Debug, Clone, Default)]
 struct Seen {
     ended: bool,
-    /// The run under which the end of a step is stored that has failed.
-    failed: Option<Fence>,
+    /// Steps whose ends are stored and that have failed: which, under which run, and why.
+    failed: Vec<(String, Fence, String)>,
     fence: Fence,
     /// Who holds it and until when.
     holder: Option<(WorkerId, Timestamp)>,
@@ -48,11 +49,15 @@ fn over(event: &EncodedEvent) -> Option<String> {
     payload.get("node")?.as_str().map(str::to_owned)
 }
 
-/// Whether a step has failed with an event, out of what is stored.
-fn fails(event: &EncodedEvent) -> bool {
-    let payload: Option<serde_json::Value> = serde_json::from_slice(&event.payload).ok();
-    let result = payload.as_ref().and_then(|payload| payload.get("result")?.as_str());
-    event.kind == EventKind::NodeFinished && matches!(result, Some("retryable_failure" | "permanent_failure"))
+/// The step that has failed with an event, and why, out of what is stored.
+fn fails(event: &EncodedEvent) -> Option<(String, String)> {
+    let payload: serde_json::Value = serde_json::from_slice(&event.payload).ok()?;
+    let result = payload.get("result")?.as_str()?;
+    if event.kind != EventKind::NodeFinished || !matches!(result, "retryable_failure" | "permanent_failure") {
+        return None;
+    }
+    let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+    Some((text(payload.get("node")?)?, text(payload.get("error")?.get("code")?)?))
 }
 
 /// What is known of a call that leaves its process.
@@ -62,6 +67,8 @@ pub struct Leaving {
     pub at_once: Option<u64>,
     /// The nodes whose ends are stored by then.
     pub behind: Option<Vec<String>>,
+    /// The nodes that may fail without their job.
+    pub may_fail: Vec<String>,
 }
 
 /// A call that is awaited; it is over when this is dropped.
@@ -191,8 +198,9 @@ impl Recorder {
         check_right(found, seen, unit, committed, &name);
         seen.seq = committed.seq;
         seen.over.extend(unit.events.iter().filter_map(over));
-        if let (Guard::Run(fence), true) = (unit.guard, unit.events.iter().any(fails)) {
-            seen.failed = Some(fence);
+        if let Guard::Run(fence) = unit.guard {
+            let failed = unit.events.iter().filter_map(fails);
+            seen.failed.extend(failed.map(|(node, code)| (node, fence, code)));
         }
         let ended = [EventKind::JobCompleted, EventKind::JobFailed, EventKind::JobCancelled].map(EventKind::as_str);
         seen.ended |= kinds.iter().any(|kind| ended.contains(kind));
@@ -278,9 +286,13 @@ impl Recorder {
             });
         }
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
-        found.case("S8", seen.failed != Some(fence), || {
-            format!("{name} {}: a call leaves, and a step of its job has failed", call.node)
-        });
+        let of_the_job = |code: &str| rules::is_of_the_job(code);
+        let failed = seen
+            .failed
+            .iter()
+            .find(|(node, under, code)| *under == fence && (!leaving.may_fail.contains(node) || of_the_job(code)));
+        found
+            .case("S8", failed.is_none(), || format!("{name} {}: a call leaves, and {failed:?} has failed", call.node));
         if let Some(most) = leaving.at_once {
             let calls = out.entry((job, fence)).or_default();
             *calls += 1;

@@ -163,16 +163,24 @@ impl Services {
     /// The program of a step that a tool of its own is called for, and which step it is.
     fn program_of(&self, call: &ToolCall) -> Option<(usize, Arc<Program>)> {
         let place: usize = call.tool_name.as_str().strip_prefix('t')?.parse().ok()?;
+        Some((place, self.program(call)?))
+    }
+
+    /// The program whose tool is called.
+    fn program(&self, call: &ToolCall) -> Option<Arc<Program>> {
         let version = call.tool.version.clone()?;
-        Some((place, self.state().programs.get(&(call.agent.to_string(), version)).cloned()?))
+        self.state().programs.get(&(call.agent.to_string(), version)).cloned()
     }
 
     /// What is known of a call that leaves its process.
     fn leaving(&self, call: &ToolCall) -> Leaving {
-        let Some((place, program)) = self.program_of(call) else { return Leaving::default() };
+        let Some(program) = self.program(call) else { return Leaving::default() };
+        let may_fail = (0..program.steps.len()).filter(|place| program.rule(*place).may_fail);
+        let may_fail = may_fail.map(|place| format!("n{place}")).collect();
+        let Some((place, _)) = self.program_of(call) else { return Leaving { may_fail, ..Leaving::default() } };
         let leaves = program.steps.get(place).is_some_and(|step| step.leaves(place));
         let behind = || program.behind(place).into_iter().map(|need| format!("n{need}")).collect();
-        Leaving { at_once: Some(program.parallel.max(1)), behind: leaves.then(behind) }
+        Leaving { at_once: Some(program.parallel.max(1)), behind: leaves.then(behind), may_fail }
     }
 
     fn act_of(&self, call: &ToolCall) -> Option<Act> {

@@ -80,7 +80,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    fn bound(&self) -> usize {
+    pub(super) fn bound(&self) -> usize {
         let bound = self.plan.parallel_steps(self.rt.settings.max_parallel_steps);
         if aetheris_fault::planted!("bound-not-kept") {
             return bound * 2 - 1;

@@ -1,10 +1,14 @@
 //! Steps that wait: held beside others that go on, and told with the unit that gives the job away once none can.
 
+use std::collections::BTreeMap;
+
 use aetheris_core::event::JobWaiting;
 use aetheris_core::id::IdempotencyKey;
+use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::schedule::{self, Due};
 use aetheris_core::state::{Blocked, JobState};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::Purpose;
@@ -98,18 +102,33 @@ impl<'r> Run<'r> {
             return Ok(None);
         }
         let mut blocked = false;
-        for Held { release, .. } in std::mem::take(&mut self.held).into_values() {
+        let (rests, blocks): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(|(_, held)| matches!(held.release, Release::Requeue(_)));
+        for Held { release, .. } in blocks.into_values() {
             let Release::Block { facts, expected } = release else { continue };
+            // A signal that was kept has ended a wait at once: the job is given back as it is.
+            if self.state().status == JobStatus::Pending {
+                break;
+            }
             if blocked && self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
                 // The next run blocks the job on what this unit has no room for.
                 delay = Some(Span::ZERO);
                 break;
             }
-            self.draft.expect_signals(expected);
+            if expected.is_some() || aetheris_fault::planted!("expected-signals-overwritten") {
+                self.draft.expect_signals(expected);
+            }
             self.take(facts)?;
             blocked = true;
         }
+        // One that waits begins to when the job is blocked on those before it: in the next run, at once.
+        if blocked && delay.is_none() && self.is_due_beside(&rests) {
+            aetheris_fault::sometimes!(WaitsInTurn);
+            delay = Some(Span::ZERO);
+        }
         let (purpose, end) = match delay {
+            _ if self.state().status == JobStatus::Pending => (Purpose::Block, RunEnd::Blocked),
             Some(delay) => {
                 self.take(Release::Requeue(delay).facts())?;
                 (Purpose::Requeue, RunEnd::Requeued)
@@ -133,6 +152,14 @@ impl<'r> Run<'r> {
             aetheris_fault::sometimes!(RetryReleased);
         }
         Ok(Some(end))
+    }
+
+    /// Whether something could go on, now that the job is blocked on what waits.
+    fn is_due_beside(&self, rests: &BTreeMap<StepPath, Held>) -> bool {
+        let due = schedule::due(self.state(), &self.plan, self.bound(), &mut self.cursor.clone(), |path| {
+            rests.contains_key(path)
+        });
+        !matches!(due, Due::Open(nodes) if nodes.is_empty())
     }
 
     /// What is left of the delay before a step's next try.

@@ -104,7 +104,7 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
     let node = &view.path;
     // What the run does not know of the store's signals it must not overlook.
     let expected = waiting.correlation_key.clone().map(|key| ExpectedSignals { count: kept.len(), key });
-    let mut blocked = facts::start(view).and(Fact::of(waiting)).facts;
+    let mut blocked = vec![Fact::of(waiting)];
     for (kept, violations) in arrival.misfits {
         aetheris_fault::sometimes!(SignalMisfit);
         let event = SignalRefused {
@@ -134,5 +134,6 @@ pub(in crate::run) fn block(view: &View<'_>, reached: Reached, arrival: Arrival)
         }
     }
     aetheris_fault::crash_point!("run.block.drafted");
-    Prepared::default().next(Next::Release(Release::Block { facts: blocked, expected: expects }))
+    // It starts when this is decided, however long others go on beside it.
+    facts::start(view).next(Next::Release(Release::Block { facts: blocked, expected: expects }))
 }

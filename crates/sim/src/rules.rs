@@ -1,0 +1,180 @@
+//! What a program's nodes wait for and which of them may fail, and what that must come to: decided anew from the places of
+//! events, and not by the code that is looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use aetheris_core::event::{Event, Need, Recorded, Resolver, SkipReason};
+use aetheris_core::id::JobId;
+
+use crate::program::Program;
+use crate::tally::Tally;
+
+/// How many of its needs a node waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Join {
+    /// All have ended.
+    #[default]
+    All,
+    /// One has completed.
+    Any,
+    /// So many have completed.
+    Quorum(usize),
+}
+
+/// What is said of a node beside what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// What it waits for.
+    pub join: Join,
+    /// Its failure is seen by those behind it, and the job goes on.
+    pub may_fail: bool,
+}
+
+/// How a node stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Stand {
+    #[default]
+    Open,
+    Completed,
+    /// With this code.
+    Failed(String),
+    Skipped,
+}
+
+impl Stand {
+    /// How it is told in events.
+    fn told(&self) -> Need {
+        match self {
+            Self::Completed => Need::Completed,
+            Self::Failed(_) => Need::Failed,
+            Self::Open => Need::Open,
+            Self::Skipped => Need::Skipped,
+        }
+    }
+}
+
+/// What the events of a job say of how its nodes stood: at the end, and when each began.
+#[derive(Debug, Default)]
+pub(crate) struct Course {
+    /// At the end.
+    pub(crate) ends: BTreeMap<usize, Stand>,
+    /// When a node began: all others.
+    began: BTreeMap<usize, BTreeMap<usize, Stand>>,
+}
+
+impl Course {
+    /// How a node stood when another began.
+    pub(crate) fn seen(&self, by: usize, node: usize) -> Stand {
+        self.began.get(&by).and_then(|all| all.get(&node)).cloned().unwrap_or_default()
+    }
+}
+
+/// Whether a failure with this code fails the job, whatever is said of the node.
+pub(crate) fn is_of_the_job(code: &str) -> bool {
+    code == "budget_exceeded" || code == "job_too_large"
+}
+
+fn place(node: &str) -> Option<usize> {
+    node.strip_prefix('n')?.parse().ok()
+}
+
+/// Follows a job's events, and looks at each beginning and each skip.
+pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) -> Course {
+    let mut course = Course::default();
+    let mut answered = BTreeSet::new();
+    for recorded in events {
+        match &recorded.event {
+            Event::InDoubtResolved(said) if said.by == Resolver::Operator => answered.extend(place(&said.node.text())),
+            Event::NodeStarted(started) if started.number == 1 => {
+                let Some(at) = place(&started.node.text()) else { continue };
+                course.began.insert(at, course.ends.clone());
+                let why = joined(program, &course.ends, at);
+                tally.case("J1", why == Some(true), || format!("{job} n{at}: it begins, and its join is {why:?}"));
+                let mut wrong = Vec::new();
+                for (node, need) in &started.needs {
+                    let Some(of) = place(node.as_str()) else { continue };
+                    if course.seen(at, of).told() == *need {
+                        continue;
+                    }
+                    // A person's answer ended it while this was being written.
+                    if *need == Need::Open && answered.contains(&of) {
+                        course.began.entry(at).or_default().remove(&of);
+                    } else {
+                        wrong.push(format!("{node} is {need:?}"));
+                    }
+                }
+                let eager = program.is_eager(at);
+                let of_needs = program.steps.get(at).map_or(0, |step| step.needs.len());
+                let whole = if eager { started.needs.len() >= of_needs } else { started.needs.is_empty() };
+                tally.case("J2", wrong.is_empty() && whole, || {
+                    format!("{job} n{at}: it tells {:?}, and that is wrong: {wrong:?}", started.needs)
+                });
+            }
+            Event::NodeSkipped(skipped) => {
+                let Some(at) = place(&skipped.node.text()) else { continue };
+                let met = joined(program, &course.ends, at);
+                let right = match skipped.reason {
+                    SkipReason::Condition => {
+                        met == Some(true) && program.steps.get(at).is_some_and(|step| step.skipped)
+                    }
+                    SkipReason::Join | SkipReason::Upstream => met == Some(false),
+                };
+                tally.case("J1", right, || {
+                    format!("{job} n{at}: skipped for {:?}, its join is {met:?}", skipped.reason)
+                });
+                course.ends.insert(at, Stand::Skipped);
+            }
+            Event::NodeFinished(finished) => {
+                let Some(at) = place(&finished.node.text()) else { continue };
+                let failed = finished.error.as_ref().filter(|_| !finished.result.is_success());
+                course.ends.insert(at, failed.map_or(Stand::Completed, |error| Stand::Failed(error.code.clone())));
+            }
+            _ => {}
+        }
+    }
+    course
+}
+
+/// Whether what a node needs lets it run; nothing while that is open.
+fn joined(program: &Program, ends: &BTreeMap<usize, Stand>, at: usize) -> Option<bool> {
+    let needs = program.steps.get(at).map_or(&[][..], |step| &step.needs);
+    let count = |stand: fn(&Stand) -> bool| needs.iter().filter(|need| ends.get(need).is_some_and(stand)).count();
+    let (completed, skipped) = (count(|stand| *stand == Stand::Completed), count(|stand| *stand == Stand::Skipped));
+    let ended = count(|stand| *stand != Stand::Open);
+    let least = match program.rule(at).join {
+        Join::All if ended < needs.len() => return None,
+        Join::All => return Some(needs.is_empty() || skipped < needs.len()),
+        Join::Any => 1,
+        Join::Quorum(least) => least,
+    };
+    if completed >= least {
+        return Some(true);
+    }
+    (needs.len() - ended + completed < least).then_some(false)
+}
+
+/// A job fails with the first of its steps that have failed and may not, in the order of their names.
+pub(crate) fn first_failure(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) {
+    let failed = events.iter().filter_map(|recorded| match &recorded.event {
+        Event::NodeFinished(finished) if !finished.result.is_success() => {
+            let may = place(&finished.node.text()).is_some_and(|at| program.rule(at).may_fail);
+            let code = finished.error.as_ref().map_or("", |error| error.code.as_str());
+            (!may || is_of_the_job(code)).then_some(&finished.node)
+        }
+        _ => None,
+    });
+    let first = failed.min_by(|one, other| one.text().cmp(&other.text()));
+    let ended = events.iter().find_map(|recorded| match &recorded.event {
+        Event::JobFailed(ended) => ended.node.as_ref(),
+        _ => None,
+    });
+    if let Some(ended) = ended {
+        tally.case("D15", first == Some(ended), || {
+            format!("{job}: it failed with {ended}, and {first:?} was the first")
+        });
+    }
+    let completed = events.iter().any(|recorded| matches!(recorded.event, Event::JobCompleted(_)));
+    if completed {
+        tally.case("D15", first.is_none(), || format!("{job}: it completed, and {first:?} failed"));
+    }
+}
