@@ -7,7 +7,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aetheris_core::disproof::Grounds;
-use aetheris_core::event::{DoubtOutcome, EventKind, InvocationOutcome, RequeueReason, Resolver, Then};
+use aetheris_core::event::{
+    DoubtOutcome, EventKind, InvocationOutcome, Need, RequeueReason, Resolver, SkipReason, Then,
+};
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
 };
@@ -67,7 +69,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
     (EventKind::JobCompleted, &[("answer", MUST, answer)]),
     (EventKind::JobFailed, &[("error", MUST, failure), ("node", MAY, text)]),
     (EventKind::JobCancelled, &[]),
-    (EventKind::NodeStarted, &[("node", MUST, text), ("try", MUST, count)]),
+    (EventKind::NodeStarted, &[("needs", MAY, needs), ("node", MUST, text), ("try", MUST, count)]),
     (
         EventKind::NodeFinished,
         &[
@@ -299,7 +301,12 @@ fn violations() -> Form {
 }
 
 fn skip_reason() -> Form {
-    names_of(["condition", "upstream"]).into()
+    names_of(SkipReason::ALL.map(SkipReason::as_str)).into()
+}
+
+fn needs() -> Form {
+    let values = AdditionalProperties::from(RefOr::T(Schema::from(names_of(Need::ALL.map(Need::as_str)))));
+    ObjectBuilder::new().schema_type(Type::Object).additional_properties(Some(values)).into()
 }
 
 fn outcome() -> Form {

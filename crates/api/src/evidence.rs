@@ -305,7 +305,7 @@ pub struct TraceStep {
     /// How it ended.
     #[schema(value_type = Option<schema::Result>)]
     pub result: Option<StepResult>,
-    /// Why it was not run: `condition` or `upstream`.
+    /// Why it was not run: `condition`, `join` or `upstream`.
     pub skipped: Option<String>,
     /// Where its result came from: `executed`, `caught_up`, `reconciled` or `resolved`.
     #[schema(value_type = Option<schema::Origin>)]

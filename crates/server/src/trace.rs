@@ -7,7 +7,7 @@ use aetheris_api::{
 };
 use aetheris_core::event::{
     DoubtOutcome, Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded,
-    SkipReason, ToolInvocationFinished, WaitEnd,
+    ToolInvocationFinished, WaitEnd,
 };
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::path::StepPath;
@@ -162,11 +162,7 @@ impl Story {
                 }
             }
             Event::NodeSkipped(e) => {
-                self.of(&e.node).skipped = Some(match e.reason {
-                    SkipReason::Condition => "condition",
-                    SkipReason::Join => "join",
-                    SkipReason::Upstream => "upstream",
-                });
+                self.of(&e.node).skipped = Some(e.reason.as_str());
             }
             Event::WaitCompleted(e) => {
                 self.of(&e.node).ended_by = Some(match e.by {

@@ -44,6 +44,22 @@ pub struct NodeStarted {
     pub number: u32,
 }
 
+impl Need {
+    /// Each way in which a node can stand.
+    pub const ALL: [Self; 4] = [Self::Completed, Self::Failed, Self::Open, Self::Skipped];
+
+    /// Its name in events.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Open => "open",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 impl NodeStarted {
     /// A try of a step before which nothing is open.
     #[must_use]
@@ -203,6 +219,21 @@ pub enum SkipReason {
     Join,
     /// All it needs were skipped.
     Upstream,
+}
+
+impl SkipReason {
+    /// Every reason.
+    pub const ALL: [Self; 3] = [Self::Condition, Self::Join, Self::Upstream];
+
+    /// Its name in events and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Condition => "condition",
+            Self::Join => "join",
+            Self::Upstream => "upstream",
+        }
+    }
 }
 
 /// A step is not run.

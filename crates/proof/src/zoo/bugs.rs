@@ -159,8 +159,8 @@ pub const BUGS: &[Bug] = &[
     survivor("bound-not-kept", "more steps run at once than the plan allows"),
     survivor("call-beside-a-failure", "a call leaves beside a step that has failed"),
     survivor("bodies-dropped-with-their-run", "a run that gives up drops calls that have left"),
-    survivor("outcome-dropped-with-a-recall", "what a call came to goes with the unit that ran ahead"),
-    survivor("owed-until-any-write", "an older unit's arrival counts as that of an outcome"),
+    survivor("late-branch-seen", "a node sees what has ended since it started"),
+    survivor("expected-signals-overwritten", "a doubt beside a wait takes its look at kept signals away"),
     Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
     Bug {
         in_store: true,
@@ -173,6 +173,21 @@ pub const BUGS: &[Bug] = &[
         ..survivor("session-of-any-tenant", "a conversation waits for another tenant's of the same name")
     },
     Bug { in_store: true, ..survivor("checkpoint-of-any-version", "a checkpoint of another form is folded on from") },
+    tested(
+        "outcome-dropped-with-a-recall",
+        "what a call came to goes with the unit that ran ahead",
+        "an_outcome_that_comes_beside_a_slow_write_and_a_cancel",
+    ),
+    tested(
+        "owed-until-any-write",
+        "an older unit's arrival counts as that of an outcome",
+        "an_outcome_that_comes_beside_a_slow_write_outlives",
+    ),
+    tested(
+        "early-key-counts",
+        "a wait's key counts before the nodes that it names have ended",
+        "the_key_of_a_wait_is_not_known_before",
+    ),
     tested(
         "claim-history-one-short",
         "a claim brings a history without its last event where one is too many",

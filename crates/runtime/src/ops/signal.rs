@@ -279,7 +279,8 @@ impl<'p> Ahead<'p> {
 /// the work of one value together: one that is beyond it is not known yet, so that a signal for it is kept.
 fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead<'p>> {
     let plan = plan?;
-    let names = Context { early: true, ..names::of(&loaded.state, &loaded.effects) };
+    let early = !aetheris_fault::planted!("early-key-counts");
+    let names = Context { early, ..names::of(&loaded.state, &loaded.effects) };
     // A wait that has started and not blocked yet, as after a drain, is not reached either.
     let pending = |node: &&Node| match loaded.state.step_of(&node.id) {
         None => true,
