@@ -98,8 +98,8 @@ impl Graph {
                         item.1.wrong(errors, Code::UnknownTool, format!("{error}{hint}"));
                     }
                 }
-                // Names were checked before.
-                GraphError::BadId(_) => {}
+                // Names and joins were checked before, at their places.
+                GraphError::BadId(_) | GraphError::BadJoin { .. } => {}
                 // Circles are looked for once more, when nothing else hides them.
                 GraphError::Cycle(_) => {}
             }

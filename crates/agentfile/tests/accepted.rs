@@ -122,7 +122,25 @@ fn the_files_of_the_page_are_accepted() {
         .map(accepted)
         .map(|agent| (agent.agent.to_string(), agent.plan.nodes.len(), agent.plan.tools.len()))
         .collect();
-    assert_eq!(told, [("refund".to_owned(), 4, 3), ("offer".to_owned(), 4, 3)]);
+    assert_eq!(told, [("refund".to_owned(), 4, 3), ("offer".to_owned(), 4, 3), ("quote".to_owned(), 4, 3)]);
+}
+
+#[test]
+fn what_a_node_waits_for_and_what_its_failure_means_are_read() {
+    let read = |said: &str| {
+        let one = |id: &str| format!("    - {{ id: {id}, kind: sleep, duration: 1s }}\n");
+        let last = format!("    - {{ id: n, kind: transform, output: 1, needs: [a, b]{said} }}\n");
+        let agent = accepted(&format!("agent: a\nplan:\n  nodes:\n{}{}{last}", one("a"), one("b")));
+        (agent.plan.nodes[2].join, agent.plan.nodes[2].on_failure)
+    };
+    for (said, expected) in [
+        ("", (Join::All, OnFailure::FailFast)),
+        (", join: all, on_failure: fail_fast", (Join::All, OnFailure::FailFast)),
+        (", join: any, on_failure: fail_safe", (Join::Any, OnFailure::FailSafe)),
+        (", join: { quorum: 2 }", (Join::Quorum(2), OnFailure::FailFast)),
+    ] {
+        assert_eq!(read(said), expected, "{said}");
+    }
 }
 
 /// Whoever says 0 wants one step at a time, whatever the server says of agents that say nothing.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{
-    DoubtOutcome, EventKind, InvocationOutcome, Need, RequeueReason, Resolver, SkipReason, Then,
+    BranchStatus, DoubtOutcome, EventKind, InvocationOutcome, RequeueReason, Resolver, SkipReason, Then,
 };
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
@@ -305,7 +305,8 @@ fn skip_reason() -> Form {
 }
 
 fn needs() -> Form {
-    let values = AdditionalProperties::from(RefOr::T(Schema::from(names_of(Need::ALL.map(Need::as_str)))));
+    let values =
+        AdditionalProperties::from(RefOr::T(Schema::from(names_of(BranchStatus::ALL.map(BranchStatus::as_str)))));
     ObjectBuilder::new().schema_type(Type::Object).additional_properties(Some(values)).into()
 }
 

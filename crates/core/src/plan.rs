@@ -265,6 +265,16 @@ pub enum GraphError {
         /// What it names.
         need: NodeId,
     },
+    /// A node waits for more than it needs, or for nothing.
+    #[error("node `{node}` waits for {least} of the {needs} nodes that it needs")]
+    BadJoin {
+        /// How many it waits for.
+        least: u32,
+        /// How many it needs.
+        needs: usize,
+        /// The node.
+        node: NodeId,
+    },
     /// Nodes need each other in a circle.
     #[error("the nodes {} need each other in a circle", .0.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(" → "))]
     Cycle(Vec<NodeId>),
@@ -319,6 +329,11 @@ impl Plan {
         for node in &self.nodes {
             for need in node.needs.iter().filter(|need| !index.contains_key(*need)) {
                 errors.push(GraphError::UnknownNeed { node: node.id.clone(), need: need.clone() });
+            }
+            if let Some(least) = node.join.least()
+                && !(1..=node.needs.len()).contains(&usize::try_from(least).unwrap_or(usize::MAX))
+            {
+                errors.push(GraphError::BadJoin { least, needs: node.needs.len(), node: node.id.clone() });
             }
             if let NodeKind::Tool { tool, .. } = &node.kind
                 && !self.tools.contains_key(tool)

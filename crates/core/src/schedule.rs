@@ -1,10 +1,10 @@
 //! What comes next in a job: a pure function of its plan and its steps.
 
-use crate::event::SkipReason;
+use crate::event::{BranchStatus, SkipReason};
 use crate::id::NodeId;
 use crate::path::StepPath;
-use crate::plan::{CompiledPlan, Join, Node};
-use crate::state::JobState;
+use crate::plan::{CompiledPlan, Node};
+use crate::state::{JobState, StepState};
 use crate::step::StepStatus;
 
 /// The next piece of work.
@@ -12,11 +12,11 @@ use crate::step::StepStatus;
 pub enum Next<'a> {
     /// This node: to be started, or somewhere on its way.
     Node(&'a Node),
-    /// This node is not to be run, since all it needs were skipped.
+    /// This node is not to be run: its join cannot be met.
     Skip(&'a Node, SkipReason),
     /// This node has failed, and the job with it.
     Failed(&'a NodeId),
-    /// Every node has ended well.
+    /// Every node has ended, and none has failed its job.
     Done,
 }
 
@@ -29,8 +29,8 @@ pub fn next<'a>(state: &JobState, plan: &'a CompiledPlan, place: &mut usize) -> 
             Stands::Ended => *place += 1,
             Stands::Failed => return Next::Failed(&node.id),
             Stands::Never(reason) => return Next::Skip(node, reason),
-            // All before it have ended: its join is met or cannot be.
-            Stands::Early | Stands::Open => return Next::Node(node),
+            // All before it have ended: no join is open.
+            Stands::Blocked | Stands::Open => return Next::Node(node),
         }
     }
     Next::Done
@@ -40,7 +40,7 @@ pub fn next<'a>(state: &JobState, plan: &'a CompiledPlan, place: &mut usize) -> 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stands {
     /// What it needs does not allow it to start yet.
-    Early,
+    Blocked,
     /// It is over, and the job goes on.
     Ended,
     /// It has failed, and the job with it.
@@ -55,7 +55,7 @@ fn stands(state: &JobState, node: &Node) -> Stands {
     let step = state.step_of(&node.id);
     match step.map_or(StepStatus::Pending, |step| step.status) {
         StepStatus::Completed | StepStatus::Skipped => Stands::Ended,
-        StepStatus::Failed if step.is_some_and(|step| node.fails_job(step)) => Stands::Failed,
+        StepStatus::Failed if step.is_some_and(StepState::fails_job) => Stands::Failed,
         StepStatus::Failed => Stands::Ended,
         StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting | StepStatus::InDoubt => Stands::Open,
         StepStatus::Pending => joins(state, node),
@@ -66,38 +66,32 @@ fn stands(state: &JobState, node: &Node) -> Stands {
 fn joins(state: &JobState, node: &Node) -> Stands {
     let (mut completed, mut skipped, mut ended) = (0, 0, 0);
     for need in &node.needs {
-        match state.node_status(need) {
-            StepStatus::Completed => completed += 1,
-            StepStatus::Skipped => skipped += 1,
-            StepStatus::Failed => {}
-            StepStatus::Pending
-            | StepStatus::Running
-            | StepStatus::Retrying
-            | StepStatus::Waiting
-            | StepStatus::InDoubt => continue,
-        }
-        ended += 1;
+        let stands = BranchStatus::of(state.node_status(need));
+        completed += usize::from(stands == BranchStatus::Completed);
+        skipped += usize::from(stands == BranchStatus::Skipped);
+        ended += usize::from(stands != BranchStatus::Open);
     }
     let needs = node.needs.len();
-    let least = match node.join {
-        Join::All if ended < needs => return Stands::Early,
-        Join::All if needs > 0 && skipped == needs => return Stands::Never(SkipReason::Upstream),
-        Join::All => return Stands::Open,
-        Join::Any => 1,
-        Join::Quorum(least) => usize::try_from(least).unwrap_or(usize::MAX),
+    let Some(least) = node.join.least() else {
+        return match ended {
+            _ if ended < needs => Stands::Blocked,
+            _ if needs > 0 && skipped == needs => Stands::Never(SkipReason::Upstream),
+            _ => Stands::Open,
+        };
     };
+    let least = usize::try_from(least).unwrap_or(usize::MAX);
     if completed >= least {
         return Stands::Open;
     }
-    if completed + (needs - ended) < least { Stands::Never(SkipReason::Join) } else { Stands::Early }
+    if completed + (needs - ended) < least { Stands::Never(SkipReason::Join) } else { Stands::Blocked }
 }
 
 /// The first node that has failed, and the job with it, in the order of their names.
 #[must_use]
 pub fn failed<'a>(state: &JobState, plan: &'a CompiledPlan) -> Option<&'a NodeId> {
-    let failed = state.steps.iter().filter(|(path, step)| path.is_whole() && step.status == StepStatus::Failed);
-    let mut failed = failed.filter_map(|(path, step)| Some((plan.node(path.node())?, step)));
-    failed.find(|(node, step)| node.fails_job(step)).map(|(node, _)| &node.id)
+    let mut steps = state.steps.iter();
+    let (path, _) = steps.find(|(path, step)| path.is_whole() && step.fails_job())?;
+    plan.node(path.node()).map(|node| &node.id)
 }
 
 /// Work that may go on beside each other.
@@ -117,7 +111,7 @@ pub enum Due<'a> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cursor {
     /// How many of the eager nodes, in execution order, have ended.
-    ahead: usize,
+    eager: usize,
     /// The level, where steps run beside each other.
     level: usize,
     /// The place in the level; else in the execution order.
@@ -127,26 +121,52 @@ pub struct Cursor {
 /// What one look has found so far.
 #[derive(Default)]
 struct Found<'a> {
-    /// One of `open` runs beside no other that has not begun.
-    alone: bool,
+    /// What has begun, and may go on.
+    begun: Vec<&'a Node>,
     /// A node that only waits has begun to, and its job is not blocked on it yet.
     begins_to_wait: bool,
-    open: Vec<&'a Node>,
+    /// Eager nodes that may begin.
+    eager: Vec<&'a Node>,
+    /// Nodes of the set that may begin.
+    of_set: Vec<&'a Node>,
     /// Something has not ended.
     unfinished: bool,
+    /// The first that may begin and does nothing but wait.
+    wait: Option<&'a Node>,
 }
 
-impl Found<'_> {
-    fn note_waiting(&mut self, state: &JobState, node: &Node) {
-        self.begins_to_wait |= node.kind.waits() && state.blocks.of(&StepPath::from(&node.id)).is_none();
+impl<'a> Found<'a> {
+    /// A node may begin or go on. Whether it begins.
+    fn note(&mut self, state: &JobState, node: &'a Node, waits: bool) -> bool {
+        let begins = !waits && state.node_status(&node.id) == StepStatus::Pending;
+        if waits {
+            self.begins_to_wait |= node.kind.waits() && state.blocks.of(&StepPath::from(&node.id)).is_none();
+        } else if !begins {
+            self.begun.push(node);
+        } else if node.kind.waits() {
+            self.wait.get_or_insert(node);
+        }
+        begins && !node.kind.waits()
+    }
+
+    /// What is to be worked on, at most so many at once: what has begun, then eager nodes, then those of the set. One that
+    /// only waits begins when nothing else can, and one by one: the job is blocked on each before the next.
+    fn open(self, bound: usize) -> Vec<&'a Node> {
+        let mut open = self.begun;
+        let room = bound.saturating_sub(open.len());
+        open.extend(self.eager.into_iter().chain(self.of_set).take(room));
+        if open.is_empty() && !self.begins_to_wait {
+            open.extend(self.wait);
+        }
+        open
     }
 }
 
 /// Finds what may be worked on, at most so many nodes at once, and moves the cursor over what has ended. A set is a level of
 /// the plan: none of the next level starts before all of this one have ended. It runs in the order of the nodes' names; one
 /// with a wait or a sleep in it runs one node at a time. Eager nodes ([`CompiledPlan::is_eager`]) belong to no set: each
-/// starts as soon as what it needs allows. `waits` says which steps wait beside those that the job is blocked on; neither
-/// count.
+/// starts as soon as what it needs allows, before those of the set that have not begun. `waits` says which steps wait beside
+/// those that the job is blocked on; neither count.
 #[must_use]
 pub fn due<'a>(
     state: &JobState,
@@ -170,9 +190,9 @@ pub fn due<'a>(
     }
     let mut found = Found::default();
     let first = in_levels(state, plan, bound, cursor, &waits, &mut found);
-    match first.or_else(|| ahead(state, plan, bound, cursor, &waits, &mut found)) {
+    match first.or_else(|| in_no_level(state, plan, bound, cursor, &waits, &mut found)) {
         Some(due) => due,
-        None if found.unfinished => Due::Open(found.open),
+        None if found.unfinished => Due::Open(found.open(bound)),
         None => Due::Done,
     }
 }
@@ -187,11 +207,11 @@ fn in_levels<'a>(
     found: &mut Found<'a>,
 ) -> Option<Due<'a>> {
     while let Some(level) = plan.level(cursor.level) {
-        let bound = if level.one_at_a_time { 1 } else { bound };
         let mut place = cursor.place;
         while let Some(node) = plan.node_of_level(level, place) {
             // What has begun is looked at all the same: it may have failed.
-            if found.open.len() >= bound && state.node_status(&node.id) == StepStatus::Pending {
+            let full = found.begun.len() + found.of_set.len() >= bound;
+            if full && state.node_status(&node.id) == StepStatus::Pending {
                 break;
             }
             let stands = stands(state, node);
@@ -203,22 +223,20 @@ fn in_levels<'a>(
                 Stands::Ended => {}
                 Stands::Never(reason) => return Some(Due::Skip(node, reason)),
                 Stands::Failed => return Some(Due::Failed(&node.id)),
-                Stands::Early | Stands::Open => {
+                // All levels before this one have ended: no join is open.
+                Stands::Blocked | Stands::Open => {
                     found.unfinished = true;
-                    if !waits(node) {
-                        found.open.push(node);
-                    } else {
-                        found.note_waiting(state, node);
-                        if level.one_at_a_time {
-                            break;
-                        }
+                    if found.note(state, node, waits(node)) {
+                        found.of_set.push(node);
+                    }
+                    if level.one_at_a_time {
+                        break;
                     }
                 }
             }
             place += 1;
         }
         if found.unfinished {
-            found.alone = level.one_at_a_time && !found.open.is_empty();
             return None;
         }
         *cursor = Cursor { level: cursor.level + 1, place: 0, ..*cursor };
@@ -226,9 +244,8 @@ fn in_levels<'a>(
     None
 }
 
-/// Looks at the nodes that belong to no level. One that waits or sleeps begins beside no other, and when the job is blocked on
-/// those that do by then.
-fn ahead<'a>(
+/// Looks at the nodes that belong to no level.
+fn in_no_level<'a>(
     state: &JobState,
     plan: &'a CompiledPlan,
     bound: usize,
@@ -236,31 +253,21 @@ fn ahead<'a>(
     waits: &impl Fn(&Node) -> bool,
     found: &mut Found<'a>,
 ) -> Option<Due<'a>> {
-    let mut pending = Vec::new();
     let mut over = true;
-    for node in plan.ahead(cursor.ahead) {
+    for node in plan.eager(cursor.eager) {
         let stands = stands(state, node);
         over &= stands == Stands::Ended;
-        cursor.ahead += usize::from(over);
+        cursor.eager += usize::from(over);
         found.unfinished |= stands != Stands::Ended;
         match stands {
-            Stands::Ended | Stands::Early => {}
+            Stands::Ended | Stands::Blocked => {}
             Stands::Never(reason) => return Some(Due::Skip(node, reason)),
             Stands::Failed => return Some(Due::Failed(&node.id)),
-            Stands::Open if waits(node) => found.note_waiting(state, node),
-            Stands::Open if state.node_status(&node.id) == StepStatus::Pending => pending.push(node),
             Stands::Open => {
-                found.alone |= node.kind.waits();
-                found.open.push(node);
+                if found.note(state, node, waits(node)) && found.eager.len() < bound {
+                    found.eager.push(node);
+                }
             }
-        }
-    }
-    for node in pending {
-        let beside = !found.alone && found.open.len() < bound;
-        let may_wait = found.open.is_empty() && !found.begins_to_wait;
-        if beside && (may_wait || !node.kind.waits()) {
-            found.alone = node.kind.waits();
-            found.open.push(node);
         }
     }
     None
@@ -275,9 +282,8 @@ mod tests {
     use crate::id::JobId;
     use crate::json::Json;
     use crate::path::StepPath;
-    use crate::plan::{Budget, NodeKind, OnFailure, PLAN_SCHEMA_VERSION, Plan};
+    use crate::plan::{Budget, Join, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use crate::retry::RetryPolicy;
-    use crate::state::StepState;
 
     /// `a` and `b` from nothing, `c` from both.
     fn plan() -> CompiledPlan {
@@ -442,17 +448,17 @@ mod tests {
     fn a_join_is_met_by_what_has_completed() {
         use StepStatus::{Completed as C, Failed as F, InDoubt, Pending, Retrying, Running, Skipped as S, Waiting};
         let (any, two) = (Join::Any, Join::Quorum(2));
-        let (early, open) = (Stands::Early, Stands::Open);
+        let (blocked, open) = (Stands::Blocked, Stands::Open);
         let (never, orphaned) = (Stands::Never(SkipReason::Join), Stands::Never(SkipReason::Upstream));
         for (needs, [of_all, of_any, of_two]) in [
             ([C, C, C], [open, open, open]),
-            ([C, C, Running], [early, open, open]),
-            ([C, Pending, Running], [early, open, early]),
-            ([C, S, Running], [early, open, early]),
+            ([C, C, Running], [blocked, open, open]),
+            ([C, Pending, Running], [blocked, open, blocked]),
+            ([C, S, Running], [blocked, open, blocked]),
             ([C, S, F], [open, open, never]),
             ([F, F, C], [open, open, never]),
-            ([F, F, Waiting], [early, early, never]),
-            ([F, InDoubt, Retrying], [early, early, early]),
+            ([F, F, Waiting], [blocked, blocked, never]),
+            ([F, InDoubt, Retrying], [blocked, blocked, blocked]),
             ([F, F, S], [open, never, never]),
             ([S, S, S], [orphaned, never, never]),
         ] {
@@ -468,15 +474,13 @@ mod tests {
         assert_eq!(joins(&nothing, &node("a", &[], false)), Stands::Open);
     }
 
-    /// A failure that a node may have is over like any other end, except where the job as a whole has used something up.
+    /// An absorbed failure is an end like any other.
     #[test]
-    fn a_failure_that_may_be_is_an_end() {
-        let safe = |id: &str| Node { on_failure: OnFailure::FailSafe, ..node(id, &[], false) };
-        let plan = made([safe("a"), node("b", &[], false), node("c", &["a", "b"], false)].into_iter());
-        let with = |code: &str| {
+    fn an_absorbed_failure_is_an_end() {
+        let plan = of(&[("a", &[], false), ("b", &[], false), ("c", &["a", "b"], false)]);
+        let with = |absorbed: bool| {
             let mut state = JobState::new(JobId::from_u128(1));
-            let error = Some(crate::event::Failure::new(code, "no"));
-            let step = StepState { error, status: StepStatus::Failed, ..StepState::default() };
+            let step = StepState { absorbed, status: StepStatus::Failed, ..StepState::default() };
             state.steps.insert(StepPath::from("a"), step);
             state
         };
@@ -485,13 +489,11 @@ mod tests {
             other => format!("{other:?}"),
         };
         for bound in [1, 8] {
-            assert_eq!(at(&with("refused"), bound), "b");
-            for code in ["budget_exceeded", "job_too_large"] {
-                assert_eq!(at(&with(code), bound), "Failed(a)", "{code}");
-            }
+            assert_eq!(at(&with(true), bound), "b");
+            assert_eq!(at(&with(false), bound), "Failed(a)");
         }
-        assert_eq!(failed(&with("refused"), &plan), None);
-        assert_eq!(failed(&with("budget_exceeded"), &plan).map(NodeId::as_str), Some("a"));
+        assert_eq!(failed(&with(true), &plan), None);
+        assert_eq!(failed(&with(false), &plan).map(NodeId::as_str), Some("a"));
     }
 
     /// `j` needs one of `a` and `b`, `k` stands behind it; `c` and `d` are sets of their own.
@@ -527,17 +529,63 @@ mod tests {
         assert_eq!(looks(&plan, 1, &[], &[&[("a", Completed)], &[("b", Completed)]]), ["b", "j"]);
     }
 
-    /// A node ahead of the sets that only waits begins when nothing else can, and nothing begins beside it.
+    /// What may begin early does, although its set has more to begin.
     #[test]
-    fn an_eager_wait_runs_alone() {
+    fn eager_nodes_begin_before_those_of_the_set() {
+        use StepStatus::{Completed, Running};
+        let plan =
+            made(["a", "b", "c", "d"].map(|id| node(id, &[], false)).into_iter().chain([joined(Join::Any, &["a"])]));
+        assert_eq!(looks(&plan, 2, &[], &[&[("a", Completed)]]), ["j b"]);
+        assert_eq!(looks(&plan, 2, &[], &[&[("a", Completed), ("b", Running)]]), ["b j"]);
+        // A set that waits holds no eager node up.
+        let plan = made([node("a", &[], false), node("b", &[], true), joined(Join::Any, &["a"])].into_iter());
+        assert_eq!(looks(&plan, 8, &["b"], &[&[("a", Completed), ("b", StepStatus::Waiting)]]), ["j"]);
+        assert_eq!(looks(&plan, 8, &[], &[&[("a", Completed)]]), ["j"], "who waits begins last");
+        assert_eq!(looks(&plan, 8, &[], &[&[("a", Completed), ("j", Completed)]]), ["b"]);
+    }
+
+    /// A node that only waits begins when nothing else can, and one by one: the job is blocked on each before the next.
+    #[test]
+    fn waits_begin_last_and_one_by_one() {
         use StepStatus::{Completed, Running, Waiting};
-        let wait = Node { join: Join::Any, ..node("w", &["a", "b"], true) };
-        let plan = made([node("a", &[], false), node("b", &[], false), wait, joined(Join::Any, &["a"])].into_iter());
-        let a = ("a", Completed);
+        let wait = |id: &str, join, needs: &[&str]| Node { join, ..node(id, needs, true) };
+        let nodes = [
+            node("a", &[], false),
+            node("b", &[], false),
+            wait("w", Join::Any, &["a", "b"]),
+            joined(Join::Any, &["a"]),
+            wait("v", Join::Any, &["a"]),
+        ];
+        let plan = made(nodes.into_iter());
+        let (a, j) = (("a", Completed), ("j", Completed));
         assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Running)]]), ["b j"]);
-        assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Completed)]]), ["w"], "in the order of the plan");
-        assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Completed), ("w", Running)]]), ["w"]);
-        assert_eq!(looks(&plan, 8, &["w"], &[&[a, ("b", Completed), ("w", Waiting)]]), ["j"]);
-        assert_eq!(looks(&plan, 8, &["b"], &[&[a, ("b", Running), ("j", Completed)]]), ["w"]);
+        assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Completed)]]), ["j"]);
+        assert_eq!(looks(&plan, 8, &[], &[&[a, ("b", Completed), j]]), ["w"]);
+        assert_eq!(looks(&plan, 8, &["b"], &[&[a, ("b", Running), j]]), ["w"]);
+        assert_eq!(
+            looks(&plan, 8, &["w"], &[&[a, ("b", Completed), j, ("w", Running)]]),
+            [""],
+            "not blocked on it yet"
+        );
+        let mut state = JobState::new(JobId::from_u128(1));
+        for (id, status) in [a, ("b", Completed), j, ("w", Waiting)] {
+            state.steps.insert(StepPath::from(id), StepState { status, ..StepState::default() });
+        }
+        state.blocks = [crate::state::Blocked {
+            correlation_key: None,
+            doubt: false,
+            node: "w".into(),
+            reason: None,
+            since: crate::time::Timestamp::default(),
+            wait_type: crate::plan::WaitType::Timer,
+        }]
+        .into_iter()
+        .collect();
+        let due = due(&state, &plan, 8, &mut Cursor::default(), |_| false);
+        assert!(matches!(&due, Due::Open(nodes) if nodes.len() == 1 && nodes[0].id == "v".into()), "{due:?}");
+        // A set's own wait does not begin beside one that is not in it.
+        let nodes = [node("a", &[], false), wait("w", Join::Any, &["a"]), node("x", &[], true)];
+        let plan = made(nodes.into_iter());
+        assert_eq!(looks(&plan, 8, &["w"], &[&[a, ("w", Running)]]), [""]);
     }
 }

@@ -11,7 +11,7 @@ use crate::address::Address;
 use crate::ast::{Args, Binary, Expr, OfNode, Root, Stmt};
 use crate::error::{ExprError, shortened};
 use crate::meter::Meter;
-use crate::{Context, Ended, filters, ops, predicates};
+use crate::{Ended, Scope, filters, ops, predicates};
 
 /// What looking past a local name costs, in bytes.
 const PER_LOCAL: usize = 8;
@@ -25,7 +25,7 @@ pub(crate) struct Eval<'a, 'm> {
     pub(crate) address: Option<Address>,
     locals: Vec<(&'a str, Operand<'a>)>,
     pub(crate) meter: &'m mut Meter,
-    scope: &'a Context,
+    scope: Scope<'a>,
 }
 
 /// Arguments after evaluation.
@@ -36,7 +36,7 @@ pub(crate) struct Given<'a> {
 }
 
 impl<'a, 'm> Eval<'a, 'm> {
-    pub(crate) fn new(scope: &'a Context, meter: &'m mut Meter) -> Self {
+    pub(crate) fn new(scope: Scope<'a>, meter: &'m mut Meter) -> Self {
         Self { address: None, locals: Vec::new(), meter, scope }
     }
 
@@ -110,14 +110,14 @@ impl<'a, 'm> Eval<'a, 'm> {
     fn root(&mut self, root: &'a Root) -> Result<Operand<'a>, ExprError> {
         let absent = |name: &str| ExprError::NotAllowedHere { name: name.to_owned() };
         let text = |text: String| Ok(Cow::Owned(Value::String(text)));
-        let scope = self.scope;
+        let (seen, scope) = (self.scope, self.scope.names);
         match root {
             Root::Message => {
                 scope.message.as_ref().map(|json| Cow::Borrowed(json.value())).ok_or_else(|| absent("message"))
             }
             Root::Input => scope.input.as_ref().map(|json| Cow::Borrowed(json.value())).ok_or_else(|| absent("input")),
             Root::Node(id, of) => {
-                let ended = scope.nodes.get(id.as_str());
+                let ended = seen.ended(id);
                 let is = |holds: bool| Ok(Cow::Owned(Value::Bool(holds)));
                 match (of, ended) {
                     (_, None) if scope.early => Err(ExprError::Early { name: root.describe() }),

@@ -83,6 +83,30 @@ impl Ended {
     }
 }
 
+/// What one template sees of the names of its job.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'s> {
+    /// The names.
+    pub names: &'s Context,
+    /// Nodes that are open for it, whatever has become of them since.
+    pub open: &'s BTreeSet<NodeId>,
+}
+
+impl<'s> From<&'s Context> for Scope<'s> {
+    /// All of them.
+    fn from(names: &'s Context) -> Self {
+        static NONE: BTreeSet<NodeId> = BTreeSet::new();
+        Self { names, open: &NONE }
+    }
+}
+
+impl<'s> Scope<'s> {
+    /// How a node has ended; nothing of one that is open.
+    pub(crate) fn ended(self, node: &str) -> Option<&'s Ended> {
+        self.names.nodes.get(node).filter(|_| !self.open.contains(node))
+    }
+}
+
 /// What templates may know about their job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JobNames {
@@ -129,7 +153,7 @@ impl References {
 ///
 /// # Errors
 /// [`ExprError`] of the first template that fails.
-pub fn render(template: &Json, scope: &Context) -> Result<Json, ExprError> {
+pub fn render<'s>(template: &Json, scope: impl Into<Scope<'s>>) -> Result<Json, ExprError> {
     Texts::new(scope).value(template)
 }
 
@@ -137,7 +161,7 @@ pub fn render(template: &Json, scope: &Context) -> Result<Json, ExprError> {
 ///
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
-pub fn render_text(template: &str, scope: &Context) -> Result<String, ExprError> {
+pub fn render_text<'s>(template: &str, scope: impl Into<Scope<'s>>) -> Result<String, ExprError> {
     Texts::new(scope).render(template)
 }
 
@@ -146,21 +170,21 @@ pub fn render_text(template: &str, scope: &Context) -> Result<String, ExprError>
 #[derive(Debug)]
 pub struct Texts<'s> {
     meter: Meter,
-    scope: &'s Context,
+    scope: Scope<'s>,
 }
 
 impl<'s> Texts<'s> {
     /// None rendered yet.
     #[must_use]
-    pub fn new(scope: &'s Context) -> Self {
-        Self { meter: Meter::new(), scope }
+    pub fn new(scope: impl Into<Scope<'s>>) -> Self {
+        Self { meter: Meter::new(), scope: scope.into() }
     }
 
     /// The same within [`limits::MOMENT_FUEL`]: what ends with [`ExprError::Budget`] here may be done by [`Texts::new`],
     /// where nobody waits for it.
     #[must_use]
-    pub fn for_a_moment(scope: &'s Context) -> Self {
-        Self { meter: Meter::moment(), scope }
+    pub fn for_a_moment(scope: impl Into<Scope<'s>>) -> Self {
+        Self { meter: Meter::moment(), scope: scope.into() }
     }
 
     /// Whether something was too much work.
@@ -248,7 +272,7 @@ pub struct Rendered {
 ///
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
-pub fn condition(expr: &str, scope: &Context) -> Result<bool, ExprError> {
+pub fn condition<'s>(expr: &str, scope: impl Into<Scope<'s>>) -> Result<bool, ExprError> {
     Texts::new(scope).holds(expr)
 }
 
@@ -314,7 +338,7 @@ fn parsed(template: &str, names: &mut Names) -> Result<Vec<Stmt>, ExprError> {
     statements::template(template, names)
 }
 
-fn render_value(template: &Value, scope: &Context, meter: &mut Meter) -> Result<Value, ExprError> {
+fn render_value(template: &Value, scope: Scope<'_>, meter: &mut Meter) -> Result<Value, ExprError> {
     match template {
         Value::String(text) if !is_literal(text) => render_string(text, scope, meter),
         Value::Array(items) => {
@@ -329,7 +353,7 @@ fn render_value(template: &Value, scope: &Context, meter: &mut Meter) -> Result<
     }
 }
 
-fn render_string(text: &str, scope: &Context, meter: &mut Meter) -> Result<Value, ExprError> {
+fn render_string(text: &str, scope: Scope<'_>, meter: &mut Meter) -> Result<Value, ExprError> {
     meter.next_template(text)?;
     let statements = parsed(text, &mut Names::default())?;
     if let [Stmt::Emit(expr)] = statements.as_slice() {

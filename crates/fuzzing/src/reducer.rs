@@ -167,6 +167,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     Some(match kind {
         EventKind::NodeStarted => NodeStarted::new(node, permit).into(),
         EventKind::NodeFinished => NodeFinished {
+            absorbed: false,
             error: None,
             model: optional(c, model),
             node,

@@ -324,7 +324,7 @@ impl Fact {
         let id = |node: u8| program.paths[usize::from(node)].clone();
         let finished = |node, error, result| {
             let (model, output, took_us) = (None, None, None);
-            NodeFinished { error, model, node: id(node), output, result, took_us }
+            NodeFinished { absorbed: false, error, model, node: id(node), output, result, took_us }
         };
         match self {
             Self::Started { node, number } => NodeStarted::new(id(node), u32::from(number)).into(),

@@ -2,7 +2,6 @@
 //! ([`step::prepare`] and [`step::conclude`]); what it does with them is modelled: facts gather until a body needs them
 //! written, or the job is given away.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, JobCompleted, JobFailed, PauseReason};
@@ -331,7 +330,7 @@ impl<'s> Deciding<'s> {
             ids: &Name(permit.id()),
             rows: &self.rows,
             memory: 0,
-            names: Cow::Borrowed(&program.names),
+            names: (&program.names).into(),
             node: &plan.plan().nodes[usize::from(node)],
             path: program.paths[usize::from(node)].clone(),
             plan,

@@ -1,6 +1,6 @@
 //! Work that takes long and awaits nothing: the other tasks of its thread go on meanwhile.
 
-use aetheris_expr::{Context, Texts};
+use aetheris_expr::{Scope, Texts};
 
 /// Lets the other tasks of this thread go on elsewhere meanwhile, where there are other threads.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
@@ -13,7 +13,8 @@ pub fn aside<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Renders templates. Most take less time than going aside does: what takes more than a moment is begun once more, aside.
-pub fn rendered<T>(names: &Context, render: impl Fn(&mut Texts<'_>) -> T) -> T {
+pub fn rendered<'s, T>(names: impl Into<Scope<'s>>, render: impl Fn(&mut Texts<'_>) -> T) -> T {
+    let names = names.into();
     let mut texts = Texts::for_a_moment(names);
     let done = render(&mut texts);
     if texts.is_spent() { aside(|| render(&mut Texts::new(names))) } else { done }
@@ -24,6 +25,8 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, channel};
     use std::time::Duration;
+
+    use aetheris_expr::Context;
 
     use super::*;
 

@@ -1,12 +1,12 @@
 //! Inputs of plain steps, which are not stored: their templates name recorded values only, so rendering
 //! them again gives what the step was given, within the same bounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
-use aetheris_core::state::StepState;
 use aetheris_expr::Context;
 
 use crate::load::Loaded;
@@ -16,7 +16,8 @@ use crate::{names, run};
 #[derive(Debug)]
 pub struct Inputs {
     names: Context,
-    steps: BTreeMap<StepPath, StepState>,
+    /// What was open when a step started.
+    open: BTreeMap<StepPath, BTreeSet<NodeId>>,
 }
 
 impl Inputs {
@@ -24,8 +25,8 @@ impl Inputs {
     #[must_use]
     pub fn of_job(loaded: &Loaded) -> Self {
         let eager = loaded.state.steps.iter().filter(|(_, step)| !step.open.is_empty());
-        let steps = eager.map(|(path, step)| (path.clone(), step.clone())).collect();
-        Self { names: names::of(&loaded.state, &loaded.effects), steps }
+        let open = eager.map(|(path, step)| (path.clone(), step.open.clone())).collect();
+        Self { names: names::of(&loaded.state, &loaded.effects), open }
     }
 
     /// The input of a step that calls a tool or asks a model; nothing for other kinds.
@@ -34,7 +35,7 @@ impl Inputs {
     /// In words, why it cannot be rendered, which is why the step failed.
     #[must_use]
     pub fn render(&self, node: &Node) -> Option<Result<Json, String>> {
-        let seen = names::seen_by(&self.names, self.steps.get(&StepPath::from(&node.id)));
-        run::input(&node.kind, &seen).map(|input| input.map_err(|error| error.to_string()))
+        let seen = names::seen_by(&self.names, self.open.get(&StepPath::from(&node.id)));
+        run::input(&node.kind, seen).map(|input| input.map_err(|error| error.to_string()))
     }
 }

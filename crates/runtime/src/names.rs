@@ -1,15 +1,16 @@
 //! What templates of a plan may name, from a job's state.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
+use aetheris_core::plan::{Node, NodeKind};
 use aetheris_core::state::{JobState, Output, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_expr::{Context, Ended, JobNames};
+use aetheris_expr::{Context, Ended, JobNames, Place, Scope};
 use aetheris_store::EffectRow;
+use serde_json::Value;
 
 /// The names of a job: its message, itself, and how nodes have ended.
 #[must_use]
@@ -44,15 +45,39 @@ pub(crate) fn known(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectR
 }
 
 /// What a step sees: what was open when it started is so for all of its tries.
-pub(crate) fn seen_by<'n>(names: &'n Context, step: Option<&StepState>) -> Cow<'n, Context> {
-    match step.map(|step| &step.open) {
-        Some(open) if !open.is_empty() && !aetheris_fault::planted!("late-branch-seen") => {
-            let mut seen = names.clone();
-            seen.nodes.retain(|node, _| !open.contains(node));
-            Cow::Owned(seen)
-        }
-        Some(_) | None => Cow::Borrowed(names),
+pub(crate) fn seen_by<'n>(names: &'n Context, open: Option<&'n BTreeSet<NodeId>>) -> Scope<'n> {
+    match open {
+        Some(open) if !aetheris_fault::planted!("late-branch-seen") => Scope { names, open },
+        Some(_) | None => Scope::from(names),
     }
+}
+
+/// The nodes that the templates of a node name.
+pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
+    let mut found = BTreeSet::new();
+    let mut text = |text: &str| {
+        found.extend(aetheris_expr::check_template(text, Place::Plan).map(|names| names.nodes).unwrap_or_default());
+    };
+    let mut values = Vec::new();
+    match &node.kind {
+        NodeKind::Transform(value) | NodeKind::Tool { input: value, .. } => values.push(value.value()),
+        NodeKind::Llm(llm) => {
+            [Some(&llm.prompt), llm.system.as_ref()].into_iter().flatten().for_each(|part| text(part))
+        }
+        NodeKind::Wait(wait) => {
+            [&wait.correlation_key, &wait.reason].into_iter().flatten().for_each(|part| text(part));
+        }
+        NodeKind::Condition | NodeKind::Sleep(_) => {}
+    }
+    while let Some(value) = values.pop() {
+        match value {
+            Value::String(part) => text(part),
+            Value::Array(items) => values.extend(items),
+            Value::Object(entries) => values.extend(entries.values()),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+    found
 }
 
 fn ended(step: &StepState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Option<Ended> {
@@ -114,11 +139,37 @@ mod tests {
         for node in ["a", "b"] {
             names.nodes.insert(node.into(), Ended::Completed(Json::null()));
         }
-        let step = StepState { open: ["a".into()].into(), ..StepState::default() };
-        let seen = seen_by(&names, Some(&step));
-        assert_eq!(seen.nodes.keys().map(NodeId::as_str).collect::<Vec<_>>(), ["b"]);
-        for all in [None, Some(&StepState::default())] {
-            assert_eq!(seen_by(&names, all).nodes.len(), 2);
+        let open = ["a".into()].into();
+        let said = |scope| aetheris_expr::render_text("{{ nodes.a.open }} {{ nodes.b.open }}", scope).unwrap();
+        assert_eq!(said(seen_by(&names, Some(&open))), "true false");
+        for all in [None, Some(&BTreeSet::new())] {
+            assert_eq!(said(seen_by(&names, all)), "false false");
+        }
+    }
+
+    #[test]
+    fn the_templates_of_a_node_name_nodes() {
+        let json = |value| Json::new(value);
+        let wait = aetheris_core::plan::WaitNode {
+            correlation_key: Some("{{ nodes.a.output }}".to_owned()),
+            deadline: None,
+            on_deadline: aetheris_core::plan::OnDeadline::Fail,
+            park: false,
+            reason: Some("{{ nodes.b.failed }}".to_owned()),
+            schema: None,
+            wait_type: aetheris_core::plan::WaitType::Human,
+        };
+        let input =
+            json(serde_json::json!({ "x": ["{{ nodes.a.open }}", { "y": "{{ nodes.b.error.code }}" }], "n": 1 }));
+        for (kind, named) in [
+            (NodeKind::Wait(wait), &["a", "b"][..]),
+            (NodeKind::Tool { input: input.clone(), tool: "t".into() }, &["a", "b"]),
+            (NodeKind::Transform(input), &["a", "b"]),
+            (NodeKind::Condition, &[]),
+        ] {
+            let node = Node { when: Some("nodes.c.failed".to_owned()), ..Node::new("n", kind) };
+            let found: Vec<String> = named_in(&node).iter().map(ToString::to_string).collect();
+            assert_eq!(found, named, "{:?}", node.kind);
         }
     }
 }

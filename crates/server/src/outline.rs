@@ -457,6 +457,7 @@ mod tests {
             .into(),
             claim().into(),
             NodeFinished {
+                absorbed: false,
                 error: None,
                 model: None,
                 node: call.clone(),
@@ -508,7 +509,15 @@ mod tests {
             outline.state = state.clone();
             outline.left_out.insert(node.clone(), 6);
             let (error, model, node) = (None, None, node.clone());
-            let ended = NodeFinished { error, model, node, output, result: StepResult::Success, took_us: None };
+            let ended = NodeFinished {
+                absorbed: false,
+                error,
+                model,
+                node,
+                output,
+                result: StepResult::Success,
+                took_us: None,
+            };
             outline.take(&row(7, 1, &ended.into())).unwrap();
             assert_eq!(outline.left_out.values().next().copied(), place);
         }
@@ -519,6 +528,7 @@ mod tests {
     fn a_large_output_is_left_out_of_an_outline_and_a_small_one_stays() {
         let node = StepPath::from("a");
         let finished: Event = NodeFinished {
+            absorbed: false,
             error: None,
             model: None,
             node: node.clone(),

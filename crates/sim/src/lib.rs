@@ -11,6 +11,7 @@ pub mod batch;
 pub mod clients;
 mod draw;
 pub mod fault_rates;
+mod file;
 pub mod in_place;
 mod job_rules;
 pub mod oracle;

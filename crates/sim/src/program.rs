@@ -5,8 +5,6 @@
 //! the answer. What a tool does at each of its calls is part of the program ([`Act`]); what the network
 //! does to them is not.
 
-use std::fmt::Write as _;
-
 use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
@@ -170,6 +168,14 @@ impl Program {
         }
     }
 
+    /// Whether what a node does names its sources.
+    pub(crate) fn names_sources(&self, place: usize) -> bool {
+        self.steps.get(place).is_some_and(|step| match step.kind {
+            Kind::Tool { .. } | Kind::Model | Kind::Transform => true,
+            Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition => false,
+        })
+    }
+
     /// What is said of a node beside what it does.
     pub(crate) fn rule(&self, place: usize) -> Rule {
         self.rules.get(place).copied().unwrap_or_default()
@@ -231,12 +237,15 @@ impl Program {
     }
 
     /// The nodes whose outputs a node's input names: those that it needs and that yield a text.
-    fn sources(&self, place: usize) -> impl Iterator<Item = usize> {
-        let needs = self.steps.get(place).map_or(&[][..], |step| &step.needs[..]);
-        needs.iter().copied().filter(|need| self.yields_text(*need))
+    pub(crate) fn sources(&self, place: usize) -> impl Iterator<Item = usize> {
+        let needs = |place: usize| self.steps.get(place).map_or(&[][..], |step| &step.needs[..]);
+        // Where nodes may be open, one that is further up is named as well.
+        let further = needs(place).iter().filter(|_| !self.rules.is_empty()).flat_map(move |need| needs(*need));
+        let further = further.filter(move |further| !needs(place).contains(further)).min();
+        needs(place).iter().chain(further).copied().filter(|need| self.yields_text(*need))
     }
 
-    fn yields_text(&self, place: usize) -> bool {
+    pub(crate) fn yields_text(&self, place: usize) -> bool {
         let text = self.steps.get(place).is_some_and(|step| match step.kind {
             Kind::Tool { .. } | Kind::Model | Kind::Wait { .. } | Kind::Transform => true,
             Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition => false,
@@ -281,15 +290,6 @@ impl Program {
         input
     }
 
-    /// The template that makes a node's input.
-    fn template(&self, place: usize) -> String {
-        let mut template = format!("{{{{ message }}}}.{place}");
-        for source in self.sources(place) {
-            let _ = write!(template, "-{}", self.names(source));
-        }
-        template
-    }
-
     /// The answer, given the outputs.
     #[must_use]
     pub(crate) fn answer(&self, outputs: &[Option<String>], course: &Course) -> String {
@@ -303,18 +303,6 @@ impl Program {
             }
         }
         answer
-    }
-
-    /// The template that names how a node has ended.
-    fn names(&self, source: usize) -> String {
-        let node = format!("nodes.n{source}");
-        if self.rules.is_empty() {
-            return format!("{{{{ {node}.output }}}}");
-        }
-        format!(
-            "{{% if {node}.open %}}o{{% elif {node}.failed %}}f{{{{ {node}.error.code }}}}{{% elif {node}.skipped %}}s{{% else \
-             %}}{{{{ {node}.output }}}}{{% endif %}}"
-        )
     }
 
     /// How long a job of it may take where nothing fails, in milliseconds: a bound, not an estimate.
@@ -338,111 +326,6 @@ impl Program {
             body + step.backoff * 8 * u64::from(step.tries)
         };
         self.steps.iter().map(per_step).sum::<u64>() + self.deadline.unwrap_or(0)
-    }
-
-    /// The agent file.
-    #[must_use]
-    pub fn file(&self) -> String {
-        let mut file =
-            format!("agent: {}\nversion: \"{}\"\nplanner: static\nmodel: sim/model\n", self.name, self.version);
-        if self.parallel > 0 {
-            let _ = writeln!(file, "max_parallel_steps: {}", self.parallel);
-        }
-        if let Some(deadline) = self.deadline {
-            let _ = writeln!(file, "deadline: {deadline}ms");
-        }
-        if let Some(Budget { tokens, tool_calls }) = self.budget {
-            let _ = writeln!(file, "budget: {{ max_tokens: {tokens}, max_tool_calls: {tool_calls} }}");
-        }
-        if self.strict {
-            file.push_str("message_schema: { type: string, pattern: \"^m\" }\n");
-        }
-        let mut tools = String::new();
-        for (place, step) in self.steps.iter().enumerate() {
-            if let Kind::Tool { class, policies, timeout, .. } = &step.kind {
-                write_tool(&mut tools, (place, self.version), *class, policies, *timeout);
-            }
-        }
-        if !tools.is_empty() {
-            let _ = write!(file, "tools:\n{tools}");
-        }
-        file.push_str("plan:\n  nodes:\n");
-        for (place, step) in self.steps.iter().enumerate() {
-            self.write_step(&mut file, place, step);
-        }
-        let texts: Vec<usize> = (0..self.steps.len()).filter(|place| self.yields_text(*place)).collect();
-        let mut answer = String::from("end");
-        for place in texts {
-            let _ = write!(answer, "+{}", self.names(place));
-        }
-        let _ = writeln!(file, "  answer: \"{answer}\"");
-        file
-    }
-
-    fn write_step(&self, file: &mut String, place: usize, step: &Step) {
-        let _ = write!(file, "    - {{ id: n{place}");
-        if !step.needs.is_empty() {
-            let needs: Vec<String> = step.needs.iter().map(|need| format!("n{need}")).collect();
-            let _ = write!(file, ", needs: [{}]", needs.join(", "));
-        }
-        match self.rule(place).join {
-            Join::All => {}
-            Join::Any => file.push_str(", join: any"),
-            Join::Quorum(least) => {
-                let _ = write!(file, ", join: {{ quorum: {least} }}");
-            }
-        }
-        if self.rule(place).may_fail {
-            file.push_str(", on_failure: fail_safe");
-        }
-        if step.skipped && step.kind != Kind::Condition {
-            file.push_str(", when: \"message == 'nobody'\"");
-        }
-        if step.tries > 1 || step.backoff > 0 {
-            let (tries, backoff) = (step.tries, step.backoff);
-            let _ = write!(file, ", retry: {{ max_attempts: {tries}, backoff: {backoff}ms, factor: 2 }}");
-        }
-        let template = self.template(place);
-        match &step.kind {
-            Kind::Tool { .. } => {
-                let _ = write!(file, ", kind: tool, tool: t{place}, input: {{ v: \"{template}\" }}");
-            }
-            Kind::Model => {
-                let _ = write!(file, ", kind: llm, timeout: 2s, prompt: \"{template}\"");
-            }
-            Kind::Wait { deadline, go_on, park, human, keyed_by, strict } => {
-                let wait_type = if *human { "human" } else { "signal" };
-                let named = keyed_by.map_or("message".to_owned(), |node| format!("nodes.n{node}.output"));
-                let _ = write!(
-                    file,
-                    ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ {named} }}}}\""
-                );
-                if *strict {
-                    file.push_str(", schema: { type: string, pattern: \"^(p|nobody)\" }");
-                }
-                if let Some(deadline) = deadline {
-                    let _ = write!(file, ", deadline: {deadline}ms");
-                }
-                if *go_on {
-                    file.push_str(", on_deadline: { continue_with: nobody }");
-                }
-                if *park {
-                    file.push_str(", park: true");
-                }
-            }
-            Kind::Timer(ms) => {
-                let _ = write!(file, ", kind: wait, wait_type: timer, deadline: {ms}ms");
-            }
-            Kind::Sleep(ms) => {
-                let _ = write!(file, ", kind: sleep, duration: {ms}ms");
-            }
-            Kind::Transform => {
-                let _ = write!(file, ", kind: transform, output: \"x{template}\"");
-            }
-            Kind::Condition if step.skipped => file.push_str(", kind: condition, when: \"message == 'nobody'\""),
-            Kind::Condition => file.push_str(", kind: condition, when: \"message != 'nobody'\""),
-        }
-        file.push_str(" }\n");
     }
 }
 
@@ -469,49 +352,6 @@ impl Step {
 }
 
 /// Some of the pure tools are reached over a network: what came before them is durable when they are asked.
-fn over_a_network(place: usize, class: EffectClass) -> bool {
+pub(crate) fn over_a_network(place: usize, class: EffectClass) -> bool {
     class == EffectClass::Pure && place % 4 == 1
-}
-
-fn write_tool(
-    tools: &mut String,
-    (place, version): (usize, u32),
-    class: EffectClass,
-    policies: &[Policy],
-    timeout: u64,
-) {
-    let effect = class.as_str();
-    let kind = if over_a_network(place, class) {
-        "kind: http, method: POST, url: \"http://sim.test/\""
-    } else {
-        "kind: function, function: sim"
-    };
-    let _ = write!(tools, "  t{place}: {{ {kind}, effect: {effect}, version: \"{version}\", timeout: {timeout}ms");
-    if class == EffectClass::AtMostOnce {
-        let end = policies.last().is_none_or(|last| *last != Policy::Human).then(|| "fail".to_owned());
-        let texts: Vec<String> = policies
-            .iter()
-            .map(|policy| match policy {
-                Policy::Wait(ms) => format!("{{ wait: {ms}ms }}"),
-                Policy::Reconcile(settle) => format!("{{ reconcile: look{place}, settle: {settle}ms }}"),
-                Policy::Refuse => format!("{{ reconcile: refuse{place} }}"),
-                Policy::Human => "human".to_owned(),
-            })
-            .chain(end)
-            .collect();
-        let _ = write!(tools, ", on_in_doubt: [{}]", texts.join(", "));
-    }
-    tools.push_str(" }\n");
-    if policies.contains(&Policy::Refuse) {
-        let _ = writeln!(
-            tools,
-            "  refuse{place}: {{ kind: function, function: sim, effect: pure, refuses: true, version: \"{version}\", timeout: 1s }}"
-        );
-    }
-    if policies.iter().any(|policy| matches!(policy, Policy::Reconcile(_))) {
-        let _ = writeln!(
-            tools,
-            "  look{place}: {{ kind: function, function: sim, effect: pure, version: \"{version}\", timeout: 1s }}"
-        );
-    }
 }

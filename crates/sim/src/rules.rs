@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_core::event::{Event, Need, Recorded, Resolver, SkipReason};
+use aetheris_core::event::{BranchStatus, Event, Recorded, Resolver, SkipReason};
 use aetheris_core::id::JobId;
 
 use crate::program::Program;
@@ -43,12 +43,12 @@ pub(crate) enum Stand {
 
 impl Stand {
     /// How it is told in events.
-    fn told(&self) -> Need {
+    fn told(&self) -> BranchStatus {
         match self {
-            Self::Completed => Need::Completed,
-            Self::Failed(_) => Need::Failed,
-            Self::Open => Need::Open,
-            Self::Skipped => Need::Skipped,
+            Self::Completed => BranchStatus::Completed,
+            Self::Failed(_) => BranchStatus::Failed,
+            Self::Open => BranchStatus::Open,
+            Self::Skipped => BranchStatus::Skipped,
         }
     }
 }
@@ -97,15 +97,14 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
                         continue;
                     }
                     // A person's answer ended it while this was being written.
-                    if *need == Need::Open && answered.contains(&of) {
+                    if *need == BranchStatus::Open && answered.contains(&of) {
                         course.began.entry(at).or_default().remove(&of);
                     } else {
                         wrong.push(format!("{node} is {need:?}"));
                     }
                 }
-                let eager = program.is_eager(at);
-                let of_needs = program.steps.get(at).map_or(0, |step| step.needs.len());
-                let whole = if eager { started.needs.len() >= of_needs } else { started.needs.is_empty() };
+                let told: BTreeSet<usize> = started.needs.keys().filter_map(|node| place(node.as_str())).collect();
+                let whole = told == expected(program, &course, at);
                 tally.case("J2", wrong.is_empty() && whole, || {
                     format!("{job} n{at}: it tells {:?}, and that is wrong: {wrong:?}", started.needs)
                 });
@@ -117,7 +116,8 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
                     SkipReason::Condition => {
                         met == Some(true) && program.steps.get(at).is_some_and(|step| step.skipped)
                     }
-                    SkipReason::Join | SkipReason::Upstream => met == Some(false),
+                    SkipReason::Join => met == Some(false) && program.rule(at).join != Join::All,
+                    SkipReason::Upstream => met == Some(false) && program.rule(at).join == Join::All,
                 };
                 tally.case("J1", right, || {
                     format!("{job} n{at}: skipped for {:?}, its join is {met:?}", skipped.reason)
@@ -133,6 +133,16 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
         }
     }
     course
+}
+
+/// Which nodes one that may start early has to tell of: those that it needs, and those that its input names and that are open.
+fn expected(program: &Program, course: &Course, at: usize) -> BTreeSet<usize> {
+    if !program.is_eager(at) {
+        return BTreeSet::new();
+    }
+    let needs = program.steps.get(at).map_or(&[][..], |step| &step.needs).iter().copied();
+    let open = program.sources(at).filter(|node| program.names_sources(at) && course.seen(at, *node) == Stand::Open);
+    needs.chain(open).collect()
 }
 
 /// Whether what a node needs lets it run; nothing while that is open.
@@ -159,7 +169,11 @@ pub(crate) fn first_failure(job: JobId, program: &Program, events: &[Recorded], 
         Event::NodeFinished(finished) if !finished.result.is_success() => {
             let may = place(&finished.node.text()).is_some_and(|at| program.rule(at).may_fail);
             let code = finished.error.as_ref().map_or("", |error| error.code.as_str());
-            (!may || is_of_the_job(code)).then_some(&finished.node)
+            let absorbed = may && !is_of_the_job(code);
+            tally.case("D15", finished.absorbed == absorbed, || {
+                format!("{job} {}: absorbed: {}, with {code}", finished.node, finished.absorbed)
+            });
+            (!absorbed).then_some(&finished.node)
         }
         _ => None,
     });

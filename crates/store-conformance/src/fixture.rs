@@ -334,7 +334,7 @@ impl Fixture {
         let event = |output: String| {
             let output = Some(Json::new(output.into()));
             let (error, model, node, took_us) = (None, None, StepPath::from("n"), None);
-            Event::from(NodeFinished { error, model, node, output, result: StepResult::Pure, took_us })
+            Event::from(NodeFinished { absorbed: false, error, model, node, output, result: StepResult::Pure, took_us })
         };
         let mut unit = self.plain(run, Purpose::Record);
         let empty = EncodedEvent::new(unit.id, &event(String::new())).payload.len();

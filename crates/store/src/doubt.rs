@@ -244,7 +244,7 @@ mod tests {
                 for disproved in [false, true] {
                     let row = LedgerRow { disproved, status, ..call() };
                     let doubted = status == LedgerStatus::InDoubt && !disproved;
-                    let left = job.is_terminal() && (doubted || status == LedgerStatus::FailedUnresolved);
+                    let left = (job.is_terminal() && doubted) || status == LedgerStatus::FailedUnresolved;
                     let wants = |unresolved| DoubtFilter { unresolved, ..DoubtFilter::default() }.wants(&row, job);
                     let expected = (doubted, left, doubted && !job.is_terminal());
                     assert_eq!((wants(None), wants(Some(true)), wants(Some(false))), expected, "{job:?} {status:?}");

@@ -233,7 +233,7 @@ pub trait Store: Send + Sync + 'static {
     /// The store cannot be asked now.
     fn in_doubt(&self, limit: usize) -> Boxed<'_, Result<Vec<aetheris_core::ledger::LedgerRow>, StoreError>>;
 
-    /// Everybody's calls whose outcome was unknown when their job ended, oldest first: given up, or still in doubt.
+    /// Everybody's calls whose outcome was left unknown, oldest first: given up, or still in doubt when their job ended.
     ///
     /// # Errors
     /// The store cannot be asked now.

@@ -273,12 +273,12 @@ pub fn in_doubt(row: &LedgerRow) -> bool {
     row.status == LedgerStatus::InDoubt && !row.disproved
 }
 
-/// Whether a row of the ledger is in the list of calls that were left unresolved. Its job has ended, and the call's
-/// doubt was open then and is still, or the call was given up: that one stays in the list, with the answer that somebody
-/// has given since.
+/// Whether a row of the ledger is in the list of calls that were left unresolved: its job has ended, and the call's
+/// doubt was open then and is still, or the call was given up, also in a job that goes on over it. A call that was given up stays in
+/// the list, with the answer that somebody has given since.
 #[must_use]
 pub fn unresolved(row: &LedgerRow, job: JobStatus) -> bool {
-    job.is_terminal() && (in_doubt(row) || row.status == LedgerStatus::FailedUnresolved)
+    row.status == LedgerStatus::FailedUnresolved || (job.is_terminal() && in_doubt(row))
 }
 
 #[cfg(test)]
@@ -581,8 +581,8 @@ mod tests {
             let open = LedgerRow { status, ..granted() };
             assert_eq!(in_doubt(&open), status == LedgerStatus::InDoubt);
             for job in JobStatus::ALL {
-                let left = matches!(status, LedgerStatus::InDoubt | LedgerStatus::FailedUnresolved);
-                assert_eq!(unresolved(&open, job), left && job.is_terminal());
+                let left = status == LedgerStatus::InDoubt && job.is_terminal();
+                assert_eq!(unresolved(&open, job), left || status == LedgerStatus::FailedUnresolved);
             }
             assert!(!in_doubt(&LedgerRow { disproved: true, ..open }));
         }

@@ -182,7 +182,15 @@ pub(super) fn finished(node: &str, outcome: InvocationOutcome) -> ToolInvocation
 
 pub(super) fn node_finished(node: &str, result: StepResult) -> NodeFinished {
     let output = (result == StepResult::Success).then(Json::null);
-    NodeFinished { error: None, model: None, node: StepPath::from(node), output, result, took_us: None }
+    NodeFinished {
+        absorbed: false,
+        error: None,
+        model: None,
+        node: StepPath::from(node),
+        output,
+        result,
+        took_us: None,
+    }
 }
 
 pub(super) fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> JobWaiting {

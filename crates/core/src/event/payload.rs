@@ -18,6 +18,7 @@ use crate::json::Json;
 use crate::ledger::LedgerTrigger;
 use crate::path::StepPath;
 use crate::plan::EffectClass;
+use crate::step::StepStatus;
 use crate::time::{Due, Span};
 
 #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
@@ -34,9 +35,9 @@ fn is_false(value: &bool) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct NodeStarted {
     /// What its first try saw of the nodes before it, where some of them may be open: of all that it needs, and of those
-    /// further up that are. Every later try sees the same.
+    /// further up that its templates name and that are. Every later try sees the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub needs: BTreeMap<NodeId, Need>,
+    pub needs: BTreeMap<NodeId, BranchStatus>,
     /// The step.
     pub node: StepPath,
     /// 1, 2, …
@@ -44,9 +45,24 @@ pub struct NodeStarted {
     pub number: u32,
 }
 
-impl Need {
+impl BranchStatus {
     /// Each way in which a node can stand.
     pub const ALL: [Self; 4] = [Self::Completed, Self::Failed, Self::Open, Self::Skipped];
+
+    /// How a node stands whose step has this status.
+    #[must_use]
+    pub const fn of(status: StepStatus) -> Self {
+        match status {
+            StepStatus::Completed => Self::Completed,
+            StepStatus::Failed => Self::Failed,
+            StepStatus::Skipped => Self::Skipped,
+            StepStatus::Pending
+            | StepStatus::Running
+            | StepStatus::Retrying
+            | StepStatus::Waiting
+            | StepStatus::InDoubt => Self::Open,
+        }
+    }
 
     /// Its name in events.
     #[must_use]
@@ -71,7 +87,7 @@ impl NodeStarted {
 /// How a node stood when one behind it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Need {
+pub enum BranchStatus {
     /// It had completed.
     Completed,
     /// It had failed.
@@ -175,6 +191,9 @@ pub struct ModelRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeFinished {
+    /// It failed, and the job goes on: its node says so, and nothing that the job as a whole may use is used up.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub absorbed: bool,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "is_none")]
     pub error: Option<Failure>,

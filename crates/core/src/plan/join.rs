@@ -2,11 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Node;
-use crate::event::Failure;
-use crate::state::StepState;
-use crate::step::StepStatus;
-
 /// How many of the nodes that a node needs must have completed before it starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "snake_case")]
@@ -21,6 +16,16 @@ pub enum Join {
 }
 
 impl Join {
+    /// How many must have completed, where some are enough.
+    #[must_use]
+    pub const fn least(self) -> Option<u32> {
+        match self {
+            Self::All => None,
+            Self::Any => Some(1),
+            Self::Quorum(least) => Some(least),
+        }
+    }
+
     /// Whether it is the default.
     #[must_use]
     pub const fn is_all(&self) -> bool {
@@ -44,19 +49,5 @@ impl OnFailure {
     #[must_use]
     pub const fn is_fail_fast(&self) -> bool {
         matches!(self, Self::FailFast)
-    }
-}
-
-impl Node {
-    /// Whether the job goes on where this node fails with this error. What the job as a whole has used up fails the job.
-    #[must_use]
-    pub fn absorbs(&self, error: Option<&Failure>) -> bool {
-        self.on_failure == OnFailure::FailSafe && !error.is_some_and(Failure::is_of_the_job)
-    }
-
-    /// Whether its step has failed, and the job with it.
-    #[must_use]
-    pub fn fails_job(&self, step: &StepState) -> bool {
-        step.status == StepStatus::Failed && !self.absorbs(step.error.as_ref())
     }
 }

@@ -1,6 +1,6 @@
-//! What may run beside each other: levels, and the nodes that run ahead of them.
+//! What may run beside each other: levels, and eager nodes, which belong to none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{CompiledPlan, Node, Plan};
 use crate::id::NodeId;
@@ -19,9 +19,9 @@ pub(crate) struct Level {
 pub(super) struct Levels {
     /// Whether each node, by its position, is eager: it starts as soon as what it needs itself allows, whatever else has
     /// not ended. A node whose join is met by some of its needs is, and so is every node behind one.
-    eager: Vec<bool>,
+    is_eager: Vec<bool>,
     /// The eager ones, in execution order.
-    ahead: Vec<usize>,
+    eager: Vec<usize>,
     list: Vec<Level>,
 }
 
@@ -29,13 +29,13 @@ impl Levels {
     /// A node is one level behind the last of those that it needs.
     pub(super) fn of(plan: &Plan, index: &BTreeMap<NodeId, usize>, order: &[usize]) -> Self {
         let mut depths = vec![0_usize; plan.nodes.len()];
-        let mut eager = vec![false; plan.nodes.len()];
+        let mut is_eager = vec![false; plan.nodes.len()];
         let mut levels: Vec<Vec<usize>> = Vec::new();
         for position in order {
             let node = &plan.nodes[*position];
             let needs = || node.needs.iter().filter_map(|need| index.get(need));
-            eager[*position] = !node.join.is_all() || needs().any(|need| eager[*need]);
-            if eager[*position] {
+            is_eager[*position] = !node.join.is_all() || needs().any(|need| is_eager[*need]);
+            if is_eager[*position] {
                 continue;
             }
             let depth = needs().map(|need| depths[*need] + 1).max().unwrap_or(0);
@@ -48,8 +48,8 @@ impl Levels {
             let one_at_a_time = nodes.iter().any(|position| plan.nodes[*position].kind.waits());
             Level { nodes, one_at_a_time }
         };
-        let ahead = order.iter().copied().filter(|position| eager[*position]).collect();
-        Self { ahead, eager, list: levels.into_iter().map(level).collect() }
+        let eager = order.iter().copied().filter(|position| is_eager[*position]).collect();
+        Self { eager, is_eager, list: levels.into_iter().map(level).collect() }
     }
 }
 
@@ -64,29 +64,15 @@ impl CompiledPlan {
         level.nodes.get(place).map(|position| &self.plan.nodes[*position])
     }
 
-    /// The nodes that run ahead of the levels, in execution order, from one place on.
-    pub(crate) fn ahead(&self, from: usize) -> impl Iterator<Item = &Node> {
-        self.levels.ahead.get(from..).unwrap_or_default().iter().map(|position| &self.plan.nodes[*position])
+    /// The eager nodes, in execution order, from one place on.
+    pub(crate) fn eager(&self, from: usize) -> impl Iterator<Item = &Node> {
+        self.levels.eager.get(from..).unwrap_or_default().iter().map(|position| &self.plan.nodes[*position])
     }
 
     /// Whether a node may start while nodes before it are open: its join asks for some of its needs, or that of a node
     /// before it does.
     #[must_use]
     pub fn is_eager(&self, node: &NodeId) -> bool {
-        self.index.get(node).is_some_and(|position| self.levels.eager[*position])
-    }
-
-    /// The nodes that a node needs, directly or through others.
-    #[must_use]
-    pub fn before(&self, node: &Node) -> BTreeSet<&NodeId> {
-        let (mut found, mut left) = (BTreeSet::new(), vec![node]);
-        while let Some(node) = left.pop() {
-            for need in node.needs.iter().filter_map(|need| self.node(need)) {
-                if found.insert(&need.id) {
-                    left.push(need);
-                }
-            }
-        }
-        found
+        self.index.get(node).is_some_and(|position| self.levels.is_eager[*position])
     }
 }

@@ -1,7 +1,7 @@
 //! What each event does to the state, and what the tables refuse.
 
 use super::{Ending, Invocation, JobState, Output, Ownership, PlanRef, StepState, Timer, WaitPhase};
-use crate::event::{self, Answer, Event, Need, Recorded, RequeueReason, TimerId, WaitEnd};
+use crate::event::{self, Answer, BranchStatus, Event, Recorded, RequeueReason, TimerId, WaitEnd};
 use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
 use crate::limits;
@@ -252,7 +252,7 @@ impl JobState {
         let step = self.step(&e.node, StepTrigger::Start)?;
         step.tries += 1;
         if step.tries == 1 {
-            let open = e.needs.iter().filter(|(_, need)| **need == Need::Open);
+            let open = e.needs.iter().filter(|(_, need)| **need == BranchStatus::Open);
             step.open = open.map(|(node, _)| node.clone()).collect();
         }
         step.retry_at = None;
@@ -277,6 +277,7 @@ impl JobState {
             self.within_run_or_disproof(&e.node)?;
         }
         let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
+        step.absorbed = e.absorbed;
         step.error.clone_from(&e.error);
         step.result = Some(e.result);
         // It may have ended instead of its next try.
@@ -290,7 +291,7 @@ impl JobState {
         if let Some(model) = &e.model {
             self.tokens = self.tokens.saturating_add(model.usage.total());
         }
-        if success {
+        if success || e.absorbed {
             self.reclaims = 0;
         }
         Ok(())

@@ -105,8 +105,8 @@ impl JobState {
         Ok(())
     }
 
-    /// An answer about a call that the job's end left in doubt is kept with it: the job does nothing more, and its step
-    /// stays as the end has left it. The call's own success takes a "did not happen" back.
+    /// An answer about a call that the end of the job, or of its step, left in doubt is kept with it: the step stays as that end
+    /// has left it. The call's own success takes a "did not happen" back.
     pub(super) fn answered_late(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
         let status = self.step_status(&e.node);
         let invocation = self.invocation_of(&e.node)?;
@@ -128,7 +128,7 @@ impl JobState {
     }
 
     pub(super) fn doubt_resolved(&mut self, e: &event::InDoubtResolved) -> Result<(), Illegal> {
-        if self.status.is_terminal() {
+        if self.status.is_terminal() || self.steps.get(&e.node).is_some_and(|step| step.absorbed) {
             return self.answered_late(e);
         }
         let status = self.step_status(&e.node);

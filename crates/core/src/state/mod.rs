@@ -53,6 +53,9 @@ pub enum Output {
 /// One node being executed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
+    /// It failed, and its job goes on.
+    #[serde(default, skip_serializing_if = "usage::is_false")]
+    pub absorbed: bool,
     /// The doubt about its call.
     pub doubt: Option<Doubt>,
     /// Why its last try failed.
@@ -85,13 +88,19 @@ pub struct StepState {
 }
 
 impl StepState {
-    /// What is known of its call, where the end of its job, which is so, left that in doubt: `Unresolved` until somebody
-    /// has said more.
+    /// What is known of its call, where the end of its job, which is so, or its own left that in doubt: `Unresolved` until
+    /// somebody has said more.
     #[must_use]
     pub fn left_in_doubt(&self, job: JobStatus) -> Option<DoubtOutcome> {
-        let invocation = self.invocation.as_ref().filter(|_| job.is_terminal())?;
+        let invocation = self.invocation.as_ref().filter(|_| job.is_terminal() || self.absorbed)?;
         let open = invocation.is_doubted(self.status) || invocation.is_left_unresolved();
         invocation.answered_late.or(open.then_some(DoubtOutcome::Unresolved))
+    }
+
+    /// Whether it has failed, and its job with it.
+    #[must_use]
+    pub fn fails_job(&self) -> bool {
+        self.status == StepStatus::Failed && !self.absorbed
     }
 
     /// What is left of the delay before its next try at a moment; all of it while the store has not given its time.
@@ -156,6 +165,7 @@ const fn may_precede_its_event(trigger: LedgerTrigger) -> bool {
 impl Default for StepState {
     fn default() -> Self {
         Self {
+            absorbed: false,
             doubt: None,
             error: None,
             finished_at: None,
@@ -376,7 +386,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 3;
+    pub const VERSION: u16 = 4;
 
     /// The hash of the canonical form of this state.
     #[must_use]

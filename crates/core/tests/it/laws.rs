@@ -151,6 +151,7 @@ proptest! {
                 for error in errors {
                     let of = |id: &NodeId| plan.nodes.iter().filter(|node| node.id == *id).collect::<Vec<_>>();
                     match error {
+                        GraphError::BadJoin { .. } => prop_assert!(false, "no join was drawn: {error}"),
                         GraphError::BadId(id) => prop_assert!(false, "{} is a name", id),
                         GraphError::DuplicateId(id) => prop_assert!(of(&id).len() > 1),
                         GraphError::UnknownNeed { node, need } => {

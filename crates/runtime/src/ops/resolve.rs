@@ -14,7 +14,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Tool};
+use aetheris_core::plan::{CompiledPlan, OnFailure, Tool};
 use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{EventRow, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
@@ -208,7 +208,7 @@ impl Runtime {
         let of_key = |step: &StepState| step.invocation.clone().filter(|invocation| invocation.key == key);
         let found = steps.find_map(|(node, step)| Some((node, step, of_key(step)?)));
         let (node, step, invocation) = found.ok_or(OpError::InvocationNotFound { job, key })?;
-        let kept = loaded.state.status.is_terminal() && invocation.is_left_unresolved();
+        let kept = (loaded.state.status.is_terminal() || step.absorbed) && invocation.is_left_unresolved();
         if !is_open_doubt(step) && !kept {
             return Ok(Decided::Answer(Some(Closed::of(node, invocation.phase))));
         }
@@ -245,7 +245,9 @@ impl Runtime {
                 draft.add(self.system.ids.as_ref(), Fact::with_effect(event, effect, commit))?;
             }
             None => {
-                self.not_happened(loaded, &mut draft, (event, &invocation, settle), resolution)?;
+                let of_plan = plan.and_then(|plan| plan.node(node.node()));
+                let absorbed = of_plan.is_some_and(|node| node.on_failure == OnFailure::FailSafe);
+                self.not_happened(loaded, &mut draft, (event, &invocation, settle, absorbed), resolution)?;
             }
         }
         Ok(Decided::Write(Box::new(draft), None))
@@ -299,7 +301,7 @@ impl Runtime {
         &self,
         loaded: &Loaded,
         draft: &mut Draft,
-        (event, invocation, settle): (InDoubtResolved, &Invocation, Span),
+        (event, invocation, settle, absorbed): (InDoubtResolved, &Invocation, Span, bool),
         resolution: &Resolution,
     ) -> Result<(), OpError> {
         let (ids, node) = (self.system.ids.as_ref(), event.node.clone());
@@ -331,7 +333,10 @@ impl Runtime {
             Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, model: None, node })?,
             Then::Fail => {
                 let (error, result) = (Some(error), StepResult::PermanentFailure);
-                draft.push(ids, NodeFinished { error, model: None, node, output: None, result, took_us: None })?;
+                draft.push(
+                    ids,
+                    NodeFinished { absorbed, error, model: None, node, output: None, result, took_us: None },
+                )?;
             }
         }
         Ok(())
@@ -515,6 +520,7 @@ mod tests {
             node: StepPath::from(step),
         };
         let failed = NodeFinished {
+            absorbed: false,
             error: Some(Failure::new("did_not_happen", "said so")),
             model: None,
             node: StepPath::from("n2"),

@@ -301,8 +301,11 @@ fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead
             if let NodeKind::Wait(wait) = &node.kind
                 && let Some(template) = &wait.correlation_key
             {
+                // One that has started sees as open what has ended since.
+                let seen = loaded.state.step_of(&node.id).is_none_or(|step| step.open.is_empty());
+                let key = seen.then(|| texts.render(template).ok()).flatten();
                 ahead.nodes.push(node);
-                ahead.waits.push(Upcoming { key: texts.render(template).ok(), wait_type: wait.wait_type });
+                ahead.waits.push(Upcoming { key, wait_type: wait.wait_type });
             }
         }
         ahead

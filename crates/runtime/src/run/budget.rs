@@ -1,10 +1,13 @@
 //! What a job may use up: the budget of its plan, and memory.
 
-use aetheris_core::event::{BUDGET_EXCEEDED, Failure, JOB_TOO_LARGE};
+use aetheris_core::event::Failure;
 use aetheris_core::limits;
 
 use super::kind::{self, Uses};
 use super::view::View;
+
+/// The code of a step that its job's budget has ended before a call or a question.
+pub(super) const BUDGET_EXCEEDED: &str = "budget_exceeded";
 
 /// Why the node may not start, if the job's budget is used up.
 pub(super) fn over_budget(view: &View<'_>) -> Option<Failure> {
@@ -39,6 +42,6 @@ pub(super) fn over_memory(memory: usize) -> Option<Failure> {
             memory >> 20,
             max >> 20
         );
-        Failure::new(JOB_TOO_LARGE, what)
+        Failure::new("job_too_large", what)
     })
 }

@@ -247,7 +247,7 @@ impl<'r> Run<'r> {
             ids: self.ids(),
             rows: &self.rows,
             memory: self.memory,
-            names: names::seen_by(&self.names, self.state().step_of(&node.id)),
+            names: names::seen_by(&self.names, self.state().step_of(&node.id).map(|step| &step.open)),
             node,
             path: StepPath::from(&node.id),
             plan: &self.plan,

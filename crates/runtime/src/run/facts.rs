@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{
-    DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, ModelRecord, Need, NodeFinished, NodeSkipped,
-    NodeStarted, Resolver, SkipReason, Source, StepInDoubt, StepResult, ToolInvocationFinished,
+    BranchStatus, DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, ModelRecord, NodeFinished,
+    NodeSkipped, NodeStarted, Resolver, SkipReason, Source, StepInDoubt, StepResult, ToolInvocationFinished,
 };
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
+use aetheris_core::plan::OnFailure;
 use aetheris_core::state::Invocation;
-use aetheris_core::step::StepStatus;
 use aetheris_store::LedgerWrite;
 
 use super::prepared::{Prepared, TryFailed};
 use super::view::View;
 use crate::draft::Fact;
+use crate::names;
 use crate::ops::{Known, known_outcome, unanswered};
 
 /// A try begins, unless the step is on its way already.
@@ -28,27 +29,14 @@ pub(super) fn start(view: &View<'_>) -> Prepared {
 }
 
 /// What an eager node sees of those before it, for all of its tries: how those that it needs stand, and which of the others
-/// are open.
-fn needs(view: &View<'_>) -> BTreeMap<NodeId, Need> {
+/// that its templates name are open. Its condition has been asked by then, and is not asked again.
+fn needs(view: &View<'_>) -> BTreeMap<NodeId, BranchStatus> {
     if view.tries() > 0 || !view.plan.is_eager(&view.node.id) {
         return BTreeMap::new();
     }
-    let before = view.plan.before(view.node).into_iter();
-    let seen = before.map(|node| (node.clone(), stands(view.state.node_status(node))));
-    seen.filter(|(node, need)| *need == Need::Open || view.node.needs.contains(node)).collect()
-}
-
-fn stands(status: StepStatus) -> Need {
-    match status {
-        StepStatus::Completed => Need::Completed,
-        StepStatus::Failed => Need::Failed,
-        StepStatus::Skipped => Need::Skipped,
-        StepStatus::Pending
-        | StepStatus::Running
-        | StepStatus::Retrying
-        | StepStatus::Waiting
-        | StepStatus::InDoubt => Need::Open,
-    }
+    let stands = |node: &NodeId| BranchStatus::of(view.state.node_status(node));
+    let others = names::named_in(view.node).into_iter().filter(|node| stands(node) == BranchStatus::Open);
+    others.chain(view.node.needs.iter().cloned()).map(|node| (node.clone(), stands(&node))).collect()
 }
 
 pub(super) fn skip(view: &View<'_>, reason: SkipReason) -> Prepared {
@@ -64,12 +52,20 @@ pub(super) fn succeed(view: &View<'_>, output: Option<Json>) -> Prepared {
 pub(super) fn succeed_after(view: &View<'_>, output: Json, model: Option<ModelRecord>, took_us: u64) -> Prepared {
     let (node, took_us) = (view.path.clone(), Some(took_us));
     let output = Some(output);
-    Prepared::of([Fact::of(NodeFinished { error: None, model, node, output, result: StepResult::Pure, took_us })])
+    Prepared::of([Fact::of(NodeFinished {
+        absorbed: false,
+        error: None,
+        model,
+        node,
+        output,
+        result: StepResult::Pure,
+        took_us,
+    })])
 }
 
 pub(super) fn ended(view: &View<'_>, result: StepResult, output: Option<Json>) -> Fact {
     let node = view.path.clone();
-    Fact::of(NodeFinished { error: None, model: None, node, output, result, took_us: None })
+    Fact::of(NodeFinished { absorbed: false, error: None, model: None, node, output, result, took_us: None })
 }
 
 pub(super) fn fail_template(view: &View<'_>, what: &str, error: &aetheris_expr::ExprError) -> Prepared {
@@ -81,11 +77,18 @@ pub(super) fn fail(view: &View<'_>, error: Failure) -> Prepared {
     fail_after(view, StepResult::PermanentFailure, TryFailed::new(error, None, false))
 }
 
+/// The same where the job as a whole has used up what it may: it fails whatever its node says.
+pub(super) fn fail_job(view: &View<'_>, error: Failure) -> Prepared {
+    let failed = TryFailed { of_job: true, ..TryFailed::new(error, None, false) };
+    fail_after(view, StepResult::PermanentFailure, failed)
+}
+
 /// The step fails with its last try. A call whose outcome is unknown is given up with it.
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
-    let TryFailed { error, model, took_us, .. } = failed;
+    let TryFailed { error, model, of_job, took_us, .. } = failed;
     let node = view.path.clone();
-    let event = NodeFinished { error: Some(error), model, node, output: None, result, took_us };
+    let absorbed = view.node.on_failure == OnFailure::FailSafe && !of_job;
+    let event = NodeFinished { absorbed, error: Some(error), model, node, output: None, result, took_us };
     let given_up = view.invocation().and_then(|call| unanswered(&view.rows.ledger, call));
     Prepared::of([match given_up {
         Some(settle) => Fact::with_ledger(event, LedgerWrite::Settle(settle)),

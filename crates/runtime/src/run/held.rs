@@ -105,8 +105,15 @@ impl<'r> Run<'r> {
         let (rests, blocks): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.held)
             .into_iter()
             .partition(|(_, held)| matches!(held.release, Release::Requeue(_)));
+        let mut expects = false;
         for Held { release, .. } in blocks.into_values() {
             let Release::Block { facts, expected } = release else { continue };
+            // A unit looks at the kept signals of one wait: the next run blocks the job on the others.
+            if expects && expected.is_some() {
+                delay = Some(Span::ZERO);
+                continue;
+            }
+            expects |= expected.is_some();
             // A signal that was kept has ended a wait at once: the job is given back as it is.
             if self.state().status == JobStatus::Pending {
                 break;
@@ -123,7 +130,7 @@ impl<'r> Run<'r> {
             blocked = true;
         }
         // One that waits begins to when the job is blocked on those before it: in the next run, at once.
-        if blocked && delay.is_none() && self.is_due_beside(&rests) {
+        if blocked && self.is_due_beside(&rests) {
             aetheris_fault::sometimes!(WaitsInTurn);
             delay = Some(Span::ZERO);
         }

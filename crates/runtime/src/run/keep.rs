@@ -33,7 +33,7 @@ impl Run<'_> {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
             let ended = ended_step(&fact.event).cloned();
-            self.failed |= self.fails_job(&fact.event);
+            self.failed |= fails_job(&fact.event);
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
             }
@@ -45,13 +45,6 @@ impl Run<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Whether a fact is the failure of a node with which the job fails.
-    fn fails_job(&self, event: &Event) -> bool {
-        let Event::NodeFinished(finished) = event else { return false };
-        let node = self.plan.node(finished.node.node());
-        !finished.result.is_success() && !node.is_some_and(|node| node.absorbs(finished.error.as_ref()))
     }
 
     /// What is logged of a fact before it is drafted.
@@ -190,6 +183,12 @@ pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
         node = StepPath::from("another");
     }
     Some(Deposit { job, key, node, outcome, permit, permit_id })
+}
+
+/// Whether a node has failed, and its job with it.
+fn fails_job(event: &Event) -> bool {
+    let Event::NodeFinished(finished) = event else { return false };
+    finished.node.is_whole() && !finished.result.is_success() && !finished.absorbed
 }
 
 /// The step that has ended with a fact.

@@ -81,7 +81,7 @@ pub(super) fn abandon(view: &View<'_>, exceeded: &Failure) -> Result<Prepared, F
     let why = format!("{}, and what became of the last one is unknown", exceeded.message);
     let error = Failure::new("outcome_unknown", crate::ops::CRASHED);
     let ended = facts::call_ended(view, invocation.permit, InvocationOutcome::InDoubt, Source::CaughtUp, Some(error));
-    let failed = TryFailed::new(Failure::new(&exceeded.code, why), None, false);
+    let failed = TryFailed { of_job: true, ..TryFailed::new(Failure::new(&exceeded.code, why), None, false) };
     Ok(Prepared::of([facts::unknown(view, invocation, ended)]).next(Next::TryFailed(failed)))
 }
 

@@ -115,6 +115,8 @@ pub struct TryFailed {
     pub error: Failure,
     /// What a model used for an answer that could not be taken.
     pub model: Option<ModelRecord>,
+    /// The job as a whole has used up what it may: it fails whatever its node says.
+    pub of_job: bool,
     /// When the other side asked to be called again.
     pub retry_after: Option<Span>,
     /// Whether another try may help.
@@ -126,7 +128,7 @@ pub struct TryFailed {
 impl TryFailed {
     /// A failure of which nothing more is known.
     pub fn new(error: Failure, retry_after: Option<Span>, retryable: bool) -> Self {
-        Self { error, model: None, retry_after, retryable, took_us: None }
+        Self { error, model: None, of_job: false, retry_after, retryable, took_us: None }
     }
 }
 

@@ -1,12 +1,12 @@
 //! One step: what recovery decides about it, how a try begins, and what follows one that failed.
 
-use aetheris_core::event::{BUDGET_EXCEEDED, Failure, NodeRetryScheduled, SkipReason, StepResult};
+use aetheris_core::event::{Failure, NodeRetryScheduled, SkipReason, StepResult};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 
-use super::budget::{over_budget, over_budget_after, over_memory};
+use super::budget::{BUDGET_EXCEEDED, over_budget, over_budget_after, over_memory};
 use super::prepared::{Body, Next, Prepared, Release, Said, TryFailed};
 use super::view::View;
 use super::{doubt, facts, kind, permit};
@@ -73,7 +73,7 @@ fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
             }
         }
         if let Some(exceeded) = over_budget(view).or_else(|| over_memory(view.memory)) {
-            return Ok(facts::fail(view, exceeded));
+            return Ok(facts::fail_job(view, exceeded));
         }
     }
     kind::prepare(view)
@@ -92,7 +92,7 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
         // No other try will be allowed: nothing is announced, and nobody waits for it.
         let Failure { code, message, .. } = &failed.error;
         let error = Failure::new(BUDGET_EXCEEDED, format!("{}; the last try: {message} ({code})", exceeded.message));
-        return facts::fail_after(view, StepResult::PermanentFailure, TryFailed { error, ..failed });
+        return facts::fail_after(view, StepResult::PermanentFailure, TryFailed { error, of_job: true, ..failed });
     }
     #[expect(clippy::cast_possible_truncation, reason = "the low half of a random value is as random")]
     let random = view.ids.secret() as u64;
@@ -129,7 +129,7 @@ fn next_try(view: &View<'_>) -> Result<Prepared, Failure> {
 
 fn begin_try(view: &View<'_>) -> Result<Prepared, Failure> {
     match over_budget(view) {
-        Some(exceeded) => Ok(facts::fail(view, exceeded)),
+        Some(exceeded) => Ok(facts::fail_job(view, exceeded)),
         None => kind::prepare(view),
     }
 }

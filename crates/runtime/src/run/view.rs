@@ -1,6 +1,5 @@
 //! What the decisions about a step read: what is recorded of its job, and nothing that changes while they are made.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use aetheris_core::retry::RetryPolicy;
 use aetheris_core::state::{Invocation, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_expr::{Context, ExprError, Texts};
+use aetheris_expr::{ExprError, Scope, Texts};
 
 use super::rows::Rows;
 use crate::aside::rendered;
@@ -34,7 +33,7 @@ pub struct View<'a> {
     /// What the values that the job keeps take.
     pub memory: usize,
     /// What templates may name.
-    pub names: Cow<'a, Context>,
+    pub names: Scope<'a>,
     /// The node.
     pub node: &'a Node,
     /// The step: the node, or a part of what it does.
@@ -107,17 +106,17 @@ impl View<'_> {
 
     /// Renders a value whose texts are templates.
     pub(super) fn value(&self, template: &Json) -> Result<Json, ExprError> {
-        rendered(&self.names, |texts: &mut Texts<'_>| texts.value(template))
+        rendered(self.names, |texts: &mut Texts<'_>| texts.value(template))
     }
 
     /// Renders a text.
     pub(super) fn text(&self, template: &str) -> Result<String, ExprError> {
-        rendered(&self.names, |texts: &mut Texts<'_>| texts.render(template))
+        rendered(self.names, |texts: &mut Texts<'_>| texts.render(template))
     }
 
     /// Whether a condition holds.
     pub(super) fn holds(&self, condition: &str) -> Result<bool, ExprError> {
-        rendered(&self.names, |texts: &mut Texts<'_>| texts.holds(condition))
+        rendered(self.names, |texts: &mut Texts<'_>| texts.holds(condition))
     }
 
     /// The try that is next, or that is on its way.

@@ -453,6 +453,7 @@ pub(crate) fn started(node: &str) -> NodeStarted {
 pub(crate) fn finished(node: &str, output: Option<Value>) -> NodeFinished {
     let output = output.map(Json::new);
     NodeFinished {
+        absorbed: false,
         error: None,
         model: None,
         node: StepPath::from(node),

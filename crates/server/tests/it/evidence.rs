@@ -192,6 +192,7 @@ async fn an_answer_about_a_second_try_is_told_of_that_try() {
     let settle = Settle { trigger: LedgerTrigger::GiveUp, ..tried(&hand, 2, "the second answer was lost").await };
     let (error, node) = (Failure::new("timeout", "no answer came"), StepPath::from("send"));
     let end = NodeFinished {
+        absorbed: false,
         error: Some(error.clone()),
         model: None,
         node: node.clone(),

@@ -19,6 +19,7 @@ fn list(numbers: u64) -> Json {
 /// Appends so many results with so many numbers each. The store does not look into events.
 async fn append(fixture: &Fixture, run: Run, results: u64, numbers: u64) {
     let event = Event::from(NodeFinished {
+        absorbed: false,
         error: None,
         model: None,
         node: "n".into(),

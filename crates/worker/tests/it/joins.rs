@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use aetheris_core::event::{Event, Failure, Need, SkipReason};
+use aetheris_core::event::{BranchStatus, DoubtOutcome, Event, Failure, SkipReason};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::step::StepStatus;
 use aetheris_runtime::ToolOutcome;
+use aetheris_store::{DoubtFilter, Scope};
 use serde_json::{Value, json};
 
-use crate::world::{Act, World, done, hold, unknown};
+use crate::world::{Act, World, done, happened, hold, unknown};
 
 fn agent(bound: usize, nodes: &str) -> String {
     let tool = |name: &str| format!("  {name}: {{ kind: function, function: f, effect: pure }}\n");
@@ -139,7 +141,7 @@ async fn a_race_goes_on_with_the_first_and_sees_the_other_as_open() {
         Event::NodeStarted(e) if e.node == "first".into() => Some(e.needs),
         _ => None,
     });
-    assert_eq!(started.unwrap(), [("a".into(), Need::Open), ("b".into(), Need::Completed)].into());
+    assert_eq!(started.unwrap(), [("a".into(), BranchStatus::Open), ("b".into(), BranchStatus::Completed)].into());
 }
 
 /// A killed process has started the node behind a race: whoever takes the job over shows it the same.
@@ -214,4 +216,148 @@ async fn the_key_of_a_wait_is_not_known_before_the_nodes_that_it_names_have_ende
     release.notify_one();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
     assert_eq!(world.result(job).await, json!({ "by": "a program" }));
+}
+
+/// A function chooses its codes: one of ours is no more than a failure like others.
+#[tokio::test(start_paused = true)]
+async fn a_failure_with_a_code_of_ours_is_absorbed_like_others() {
+    for code in ["budget_exceeded", "job_too_large"] {
+        let world = World::new();
+        world.put(&agent(1, &(call("a", ", on_failure: fail_safe") + &call("b", "")))).await;
+        world.tools.next("a", [Act::Say(no(code))]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    }
+}
+
+/// Somebody can still say what became of a call that was given up, although its job has long gone on.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_given_up_can_be_answered_while_its_job_goes_on() {
+    let world = World::new();
+    let nodes = call("a", ", on_failure: fail_safe")
+        + "    - { id: w, kind: wait, wait_type: human, needs: [a], correlation_key: k }\n";
+    let file = agent(1, &nodes).replace("effect: pure }", "effect: at_most_once, on_in_doubt: fail }");
+    world.put(&file).await;
+    world.tools.next("a", [Act::Say(unknown("reset"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.until(job, &[JobStatus::Waiting]).await;
+    let listed = async |unresolved| {
+        let filter = DoubtFilter { limit: 9, scope: Scope::System, unresolved, ..DoubtFilter::default() };
+        world.rt.store.doubts(filter).await.unwrap().doubts.len()
+    };
+    assert_eq!((listed(Some(true)).await, listed(None).await), (1, 0));
+    assert!(state.steps[&"a".into()].left_in_doubt(state.status).is_some());
+    let key = state.steps[&"a".into()].invocation.as_ref().unwrap().key;
+    world.rt.resolve(job, key, happened(1, Json::new(json!("found in the books")))).await.unwrap();
+    let answered = world.state(job).await;
+    assert_eq!(answered.steps[&"a".into()].left_in_doubt(answered.status), Some(DoubtOutcome::Happened));
+    assert_eq!((answered.status, answered.node_status(&"a".into())), (JobStatus::Waiting, StepStatus::Failed));
+    world.signal(job, "k", json!(1)).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// Two waits that begin in one run are blocked on one by one, so that a signal kept for either is used.
+#[tokio::test(start_paused = true)]
+async fn a_signal_that_is_kept_for_one_of_two_waits_is_used() {
+    for key in ["first", "second"] {
+        let world = World::new();
+        let wait = |id: &str, key: &str, more: &str| {
+            format!("    - {{ id: {id}, kind: wait, wait_type: signal, correlation_key: {key}{more} }}\n")
+        };
+        let nodes = [
+            call("a", ""),
+            call("b", ", retry: { max_attempts: 3, backoff: 10s, jitter: none }"),
+            wait("w2", "second", ", needs: [a, b], join: any"),
+            "    - { id: j, kind: tool, tool: c, needs: [a, b], join: any }\n".to_owned(),
+            wait("w1", "first", ", needs: [b]"),
+        ]
+        .concat();
+        world.put(&agent(8, &nodes)).await;
+        let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+        world.tools.next("b", [Act::Say(busy)]);
+        world.tools.next("c", [Act::After(Duration::from_secs(60), done(json!("slow")))]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.signal(job, key, json!("early")).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.signal(job, if key == "first" { "second" } else { "first" }, json!("late")).await.unwrap();
+        assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    }
+}
+
+/// Neither waits for the long back-off beside them: both are blocked on at once.
+#[tokio::test(start_paused = true)]
+async fn waits_begin_beside_a_long_back_off() {
+    let world = World::new();
+    let wait = |id: &str| {
+        format!(
+            "    - {{ id: {id}, kind: wait, wait_type: signal, correlation_key: {id}, needs: [a, b], join: any }}\n"
+        )
+    };
+    let nodes = [
+        call("a", ""),
+        call("b", ", retry: { max_attempts: 2, backoff: 24h, max_backoff: 24h, jitter: none }"),
+        wait("v"),
+        wait("w"),
+    ];
+    world.put(&agent(8, &nodes.concat())).await;
+    let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    world.tools.next("b", [Act::Say(busy)]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let state = world.state(job).await;
+    let waits: Vec<String> = state.blocks.iter().map(|blocked| blocked.node.to_string()).collect();
+    assert_eq!((waits, state.node_status(&"b".into())), (vec!["v".to_owned(), "w".to_owned()], StepStatus::Retrying));
+    for key in ["v", "w"] {
+        world.signal(job, key, json!(1)).await.unwrap();
+    }
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// The key of a wait that has started is made of what it saw then: as long as that is not written, it counts as unknown.
+#[tokio::test(start_paused = true)]
+async fn a_signal_for_a_wait_that_has_started_ahead_is_kept_whatever_has_ended_since() {
+    let world = World::new();
+    let nodes = call("a", "")
+        + &call("b", "")
+        + "    - { id: w, kind: wait, wait_type: signal, needs: [a, b], join: any, \
+           correlation_key: \"k-{{ nodes.a.output | default('none') }}\" }\n    \
+           - { id: j, kind: tool, tool: c, needs: [a] }\n";
+    let retry = "a, retry: { max_attempts: 2, backoff: 10s, jitter: none }";
+    world.put(&agent(8, &nodes.replacen("tool: a", &format!("tool: {retry}"), 1))).await;
+    let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    world.tools.next("a", [Act::Say(busy), Act::Say(done(json!(7)))]);
+    world.tools.next("c", [Act::After(Duration::from_secs(60), done(json!("slow")))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    world.signal(job, "k-none", json!("right")).await.unwrap();
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed);
+    assert!(world.events(job).await.iter().any(|event| matches!(event, Event::WaitCompleted(_))));
+}
+
+/// A step that fails and is absorbed is progress like one that completes.
+#[tokio::test(start_paused = true)]
+async fn an_absorbed_failure_is_progress() {
+    let world = World::new();
+    let safe = ", on_failure: fail_safe";
+    world.put(&agent(1, &[call("a", safe), call("b", safe), call("c", safe)].concat())).await;
+    for name in ["a", "b", "c"] {
+        let (act, _, _) = hold(no(name));
+        world.tools.next(name, [act, Act::Say(no(name))]);
+    }
+    let job = world.submit("a", json!({})).await;
+    for life in 0..3 {
+        let process = world.start(&format!("w{life}"));
+        tokio::time::sleep(Duration::from_secs(70)).await;
+        process.kill();
+    }
+    let _last = world.start("last");
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
 }

@@ -277,19 +277,7 @@ impl Failure {
     pub fn new(code: &str, message: impl Into<String>) -> Self {
         Self { code: code.to_owned(), message: limits::cut(message.into(), limits::ERROR_MESSAGE_BYTES_MAX) }
     }
-
-    /// Whether it tells what the job as a whole has used up: no rule of one node can let the job go on.
-    #[must_use]
-    pub fn is_of_the_job(&self) -> bool {
-        matches!(self.code.as_str(), BUDGET_EXCEEDED | JOB_TOO_LARGE)
-    }
 }
-
-/// Why a node fails that would use more than the job's budget allows.
-pub const BUDGET_EXCEEDED: &str = "budget_exceeded";
-
-/// Why a node fails that would add to what takes too much memory already.
-pub const JOB_TOO_LARGE: &str = "job_too_large";
 
 /// Why a job fails whose call is not permitted again: an earlier call of the same key is known to have succeeded.
 pub const SUCCEEDED_BEFORE: &str = "succeeded_before";

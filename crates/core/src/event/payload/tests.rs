@@ -62,6 +62,7 @@ fn what_is_absent_stays_absent() {
     };
     assert_eq!(text(&wait), r#"{"node":"a","park":true,"wait_type":"timer"}"#);
     let finished = NodeFinished {
+        absorbed: false,
         error: None,
         model: None,
         node: "a".into(),

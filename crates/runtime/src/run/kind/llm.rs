@@ -6,7 +6,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{AnswerFormat, LlmNode};
 use aetheris_core::retry::OnTimeout;
-use aetheris_expr::{Context, ExprError};
+use aetheris_expr::{ExprError, Scope};
 use serde_json::{Map, Value};
 
 use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest};
@@ -55,7 +55,7 @@ pub(in crate::run) fn conclude(
 ///
 /// # Errors
 /// A text cannot be rendered.
-pub(super) fn question(llm: &LlmNode, names: &Context) -> Result<Json, ExprError> {
+pub(super) fn question(llm: &LlmNode, names: Scope<'_>) -> Result<Json, ExprError> {
     let mut input = Map::new();
     if let Some(system) = &llm.system {
         input.insert("system".to_owned(), Value::from(aetheris_expr::render_text(system, names)?));

@@ -12,7 +12,7 @@ use aetheris_core::event::Failure;
 use aetheris_core::json::Json;
 use aetheris_core::plan::{CompiledPlan, NodeKind};
 use aetheris_core::state::Blocked;
-use aetheris_expr::{Context, ExprError};
+use aetheris_expr::{ExprError, Scope};
 
 use super::doubt;
 use super::prepared::Prepared;
@@ -58,7 +58,7 @@ pub(super) fn uses(kind: &NodeKind) -> Uses {
 }
 
 /// What a step of the kind is given, for people: a tool's input, a model's question. `None` for kinds that are given nothing.
-pub(crate) fn input(kind: &NodeKind, names: &Context) -> Option<Result<Json, ExprError>> {
+pub(crate) fn input(kind: &NodeKind, names: Scope<'_>) -> Option<Result<Json, ExprError>> {
     match kind {
         NodeKind::Tool { input, .. } => Some(aetheris_expr::render(input, names)),
         NodeKind::Llm(llm) => Some(llm::question(llm, names)),

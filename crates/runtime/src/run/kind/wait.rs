@@ -37,7 +37,8 @@ pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
     let reached = Reached { kept, lasts: wait.deadline, waiting };
     match &wait.schema {
         Some(schema) if reached.candidates().next().is_some() => {
-            Prepared::default().perform(Body::Judge(Box::new(reached), schema.clone()))
+            // What its key was made of is what it sees.
+            facts::start(view).perform(Body::Judge(Box::new(reached), schema.clone()))
         }
         Some(_) | None => {
             let fits = reached.candidates().next().cloned();

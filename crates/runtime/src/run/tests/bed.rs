@@ -108,7 +108,7 @@ impl Bed {
             ids: &self.ids,
             rows: &self.rows,
             memory: self.memory,
-            names: names::seen_by(&names, self.state.step_of(&self.node.id)),
+            names: names::seen_by(&names, self.state.step_of(&self.node.id).map(|step| &step.open)),
             node: &self.node,
             path: (&self.node.id).into(),
             plan: &plan,

@@ -57,7 +57,7 @@ fn the_first_kept_signal_that_fits_ends_the_wait_in_the_same_unit() {
     assert_eq!(crate::names::output(&bed.state, &Default::default(), &"n".into()), Json::new(json!("2")));
 }
 
-/// Judging takes as long as a schema does: it is a body, and nothing is drafted before it.
+/// Judging takes as long as a schema does: it is a body, before which the start alone is drafted.
 #[test]
 fn kept_signals_are_judged_where_the_wait_has_a_schema_and_one_may_end_it() {
     let schema = Some(Json::new(json!({ "type": "string" })));
@@ -66,13 +66,13 @@ fn kept_signals_are_judged_where_the_wait_has_a_schema_and_one_may_end_it() {
     let mut bed = bed(wait(schema));
     bed.rows.kept = vec![kept(1, None), kept(2, Some(WaitType::Timer)), kept(3, None)];
     let (facts, next) = bed.prepare();
-    assert!(facts.is_empty());
+    assert_eq!(facts, ["node_started"]);
     let Next::Perform(Body::Judge(reached, _)) = next else { panic!("{next:?}") };
     let judged: Vec<SignalId> = reached.candidates().map(|kept| kept.signal).collect();
     assert_eq!(judged, [SignalId::from_u128(1), SignalId::from_u128(3)]);
     let arrival = Arrival { fits: Some(kept(3, None)), misfits: vec![(kept(1, None), Vec::new())] };
     let (facts, _) = bed.conclude(Said::Judged(reached, arrival));
-    assert_eq!(facts, ["node_started", "job_waiting", "signal_refused", "wait_completed"]);
+    assert_eq!(facts, ["job_waiting", "signal_refused", "wait_completed"]);
 }
 
 #[test]
