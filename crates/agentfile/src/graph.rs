@@ -147,7 +147,7 @@ impl Graph {
     }
 
     /// Every node that a template names must exist, and be needed by the template's node, directly or
-    /// through others; else its output might not be there yet. After a circle nobody's needs are known.
+    /// through others; else what it says would depend on which came first. After a circle nobody's needs are known.
     fn references(&self, drafts: &[Draft<'_>], uses: &Uses<'_>, order: Option<&[usize]>, errors: &mut Errors) {
         let upstream = order.map(|order| self.upstream(order));
         let names: Vec<&str> = self.index.keys().map(NodeId::as_str).collect();
@@ -160,9 +160,7 @@ impl Graph {
                     (None, _, _) => {
                         format!("refers to the node `{id}`, which is not in this plan{}", hint(id.as_str(), &names))
                     }
-                    (Some(target), Some(node), _) if *target == node => {
-                        "refers to the output of its own node".to_owned()
-                    }
+                    (Some(target), Some(node), _) if *target == node => "refers to its own node".to_owned(),
                     (Some(target), Some(node), Some(upstream)) if !upstream[node].has(*target) => {
                         format!(
                             "refers to the node `{id}`, which it does not need, directly or through others: add `{id}` to its `needs`"
@@ -175,7 +173,7 @@ impl Graph {
         }
     }
 
-    /// For each node, all nodes that are certainly over before it starts.
+    /// For each node, all nodes that it needs, directly or through others.
     fn upstream(&self, order: &[usize]) -> Vec<Bits> {
         let mut sets = vec![Bits::new(self.edges.len()); self.edges.len()];
         for node in order {

@@ -13,6 +13,7 @@ use crate::error::{Code, Errors};
 use crate::read::{Fields, Item, check_name, shortened};
 use crate::settings;
 use crate::templates::{Uses, each};
+use crate::tree::Data;
 
 const KINDS: [(&str, Kind); 6] = [
     ("tool", Kind::Tool),
@@ -140,20 +141,31 @@ impl<'t> Reader<'_, 't> {
     fn join(&mut self, fields: &mut Fields<'t>) -> Join {
         let Some(item) = fields.take("join") else { return Join::All };
         let needs = self.draft.needs.len();
-        let join = if let crate::tree::Data::Text(_) = &item.tree.data {
-            item.choice(&[("all", Join::All), ("any", Join::Any)], &[], self.errors)
-        } else {
-            item.fields(self.errors).and_then(|mut inner| {
+        let join = match &item.tree.data {
+            Data::Text(word) if word == "all" => Join::All,
+            Data::Text(word) if word == "any" => Join::Any,
+            Data::Map(_) => item.fields(self.errors).map_or(Join::All, |mut inner| {
                 let quorum = inner.need("quorum", self.errors);
                 inner.finish(self.errors);
-                let most = u32::try_from(needs.max(1)).unwrap_or(u32::MAX);
-                quorum.and_then(|item| item.small(1, most, self.errors)).map(Join::Quorum)
-            })
+                let least = quorum.as_ref().and_then(|item| item.small(0, u32::MAX, self.errors));
+                least.map_or(Join::All, Join::Quorum)
+            }),
+            Data::Text(_) | Data::List(_) | Data::Empty | Data::Null | Data::Bool(_) | Data::Number(_) => {
+                let message =
+                    format!("is not valid: write `all`, `any` or `{{ quorum: N }}`, where N is at most {needs}");
+                item.wrong(self.errors, Code::BadValue, message);
+                Join::All
+            }
         };
-        let join = join.unwrap_or_default();
-        if needs == 0 && !join.is_all() {
-            let message = "never applies: the node needs none, so there is nothing to wait for; name some in `needs`";
+        let bad = join.least().filter(|least| !(1..=needs).contains(&usize::try_from(*least).unwrap_or(usize::MAX)));
+        if let Some(least) = bad {
+            let message = match needs {
+                0 => "never applies: the node needs none, so there is nothing to wait for; name some in `needs`"
+                    .to_owned(),
+                _ => format!("waits for {least} of the {needs} nodes in `needs`: write a number from 1 to {needs}"),
+            };
             item.wrong(self.errors, Code::BadValue, message);
+            return Join::All;
         }
         join
     }
@@ -315,7 +327,7 @@ impl<'t> Reader<'_, 't> {
         if !timed && wait_type != Some(WaitType::Timer) {
             item.wrong(self.errors, Code::BadValue, "never applies: this wait has no `deadline`");
         }
-        if let crate::tree::Data::Text(text) = &item.tree.data {
+        if let Data::Text(text) = &item.tree.data {
             if text == "fail" {
                 return Some(OnDeadline::Fail);
             }

@@ -440,12 +440,14 @@ fn a_join_that_cannot_be_met_is_refused() {
     let two = "    - { id: a, kind: sleep, duration: 1s }\n    - { id: b, kind: sleep, duration: 1s }\n";
     for (join, wrong) in [
         ("some", "bad_value plan.nodes[2].join 6"),
-        ("{ quorum: 0 }", "bad_value plan.nodes[2].join.quorum 6"),
-        ("{ quorum: 3 }", "bad_value plan.nodes[2].join.quorum 6"),
+        ("{ quorum: 0 }", "bad_value plan.nodes[2].join 6"),
+        ("{ quorum: 3 }", "bad_value plan.nodes[2].join 6"),
         ("{ quorum: two }", "wrong_type plan.nodes[2].join.quorum 6"),
         ("{}", "missing_key plan.nodes[2].join.quorum 6"),
         ("{ quorum: 1, of: 2 }", "unknown_key plan.nodes[2].join.of 6"),
-        ("3", "wrong_type plan.nodes[2].join 6"),
+        ("3", "bad_value plan.nodes[2].join 6"),
+        ("[a]", "bad_value plan.nodes[2].join 6"),
+        ("true", "bad_value plan.nodes[2].join 6"),
     ] {
         expect(&nodes(&format!("{two}{}", node(join))), &[wrong]);
     }

@@ -73,6 +73,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
     (
         EventKind::NodeFinished,
         &[
+            ("absorbed", MAY, yes_or_no),
             ("error", MAY, failure),
             ("model", MAY, model),
             ("node", MUST, text),

@@ -1,9 +1,11 @@
 //! What events say. Fields stand in alphabetical order (see the parent module).
 
+mod branch;
 mod job;
 #[cfg(test)]
 mod tests;
 
+pub use branch::*;
 pub use job::*;
 
 use std::collections::BTreeMap;
@@ -18,7 +20,6 @@ use crate::json::Json;
 use crate::ledger::LedgerTrigger;
 use crate::path::StepPath;
 use crate::plan::EffectClass;
-use crate::step::StepStatus;
 use crate::time::{Due, Span};
 
 #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
@@ -45,57 +46,12 @@ pub struct NodeStarted {
     pub number: u32,
 }
 
-impl BranchStatus {
-    /// Each way in which a node can stand.
-    pub const ALL: [Self; 4] = [Self::Completed, Self::Failed, Self::Open, Self::Skipped];
-
-    /// How a node stands whose step has this status.
-    #[must_use]
-    pub const fn of(status: StepStatus) -> Self {
-        match status {
-            StepStatus::Completed => Self::Completed,
-            StepStatus::Failed => Self::Failed,
-            StepStatus::Skipped => Self::Skipped,
-            StepStatus::Pending
-            | StepStatus::Running
-            | StepStatus::Retrying
-            | StepStatus::Waiting
-            | StepStatus::InDoubt => Self::Open,
-        }
-    }
-
-    /// Its name in events.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Open => "open",
-            Self::Skipped => "skipped",
-        }
-    }
-}
-
 impl NodeStarted {
     /// A try of a step before which nothing is open.
     #[must_use]
     pub fn new(node: impl Into<StepPath>, number: u32) -> Self {
         Self { needs: BTreeMap::new(), node: node.into(), number }
     }
-}
-
-/// How a node stood when one behind it started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum BranchStatus {
-    /// It had completed.
-    Completed,
-    /// It had failed.
-    Failed,
-    /// It had not ended.
-    Open,
-    /// It was not run.
-    Skipped,
 }
 
 /// How a step ended (SPEC §5, result types).
@@ -226,33 +182,6 @@ pub struct NodeRetryScheduled {
     pub model: Option<ModelRecord>,
     /// The step.
     pub node: StepPath,
-}
-
-/// Why a step is not run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SkipReason {
-    /// Its condition did not hold.
-    Condition,
-    /// Too few of those that it needs have completed.
-    Join,
-    /// All it needs were skipped.
-    Upstream,
-}
-
-impl SkipReason {
-    /// Every reason.
-    pub const ALL: [Self; 3] = [Self::Condition, Self::Join, Self::Upstream];
-
-    /// Its name in events and answers.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Condition => "condition",
-            Self::Join => "join",
-            Self::Upstream => "upstream",
-        }
-    }
 }
 
 /// A step is not run.
