@@ -85,9 +85,7 @@ async fn no_doubt(client: &Client, job: Option<&str>, unresolved: bool, context:
         return Ok(if unresolved {
             "no call was left unresolved".to_owned()
         } else {
-            format!(
-                "no call is in doubt. Those that were given up when their jobs ended: {program} in-doubt --unresolved"
-            )
+            format!("no call is in doubt. Those that were given up: {program} in-doubt --unresolved")
         });
     };
     let view = jobs::get(client, job).await?.body;

@@ -70,8 +70,11 @@ fn what(step: &TraceStep) -> String {
     name.map_or_else(|| step.kind.clone(), |name| format!("{} {name}", step.kind))
 }
 
-/// Where a result came from, if it was not simply executed.
+/// Why a step has failed, or where its result came from, if it was not simply executed.
 fn note(step: &TraceStep) -> String {
+    if let Some(error) = step.error.as_ref().filter(|_| step.status == StepStatus::Failed) {
+        return error.code.clone();
+    }
     match step.source {
         None | Some(aetheris_core::event::Source::Executed) => String::new(),
         Some(source) => source.as_str().replace('_', " "),

@@ -3,6 +3,7 @@
 use aetheris_api::command::{HOW_YOU_KNOW, RESULT};
 use aetheris_api::{Command, InDoubtNext, InDoubtView, Outcome, ValueView, WaitView};
 use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::LedgerStatus;
 
 use super::safe::one_line;
 use super::{Now, Style, Table, Tone, clock_from, coarse, wrap};
@@ -154,7 +155,13 @@ fn resolve(calls: &[&InDoubtView], program: &str, style: Style) -> String {
         ));
     }
     let ended = calls.iter().filter(|call| call.job_status.is_terminal()).count();
+    let is_given_up =
+        |call: &InDoubtView| call.status == LedgerStatus::FailedUnresolved && !call.job_status.is_terminal();
+    let given_up = calls.iter().filter(|call| is_given_up(call)).count();
     let after = match (ended, calls.len()) {
+        (_, all) if given_up > 0 && ended + given_up == all => {
+            "What was given up stays so: an answer is kept with its job, and nothing is called."
+        }
         (1, 1) => "The job has ended: the answer is kept with it, and nothing is called.",
         (ended, all) if ended == all => "The jobs have ended: answers are kept with them, and nothing is called.",
         _ => "The tool is then called again, unless --then fail or the job has ended.",

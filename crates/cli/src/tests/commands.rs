@@ -1077,11 +1077,7 @@ async fn the_calls_of_one_job_are_listed() {
 async fn a_list_without_a_call_says_what_it_looked_for() {
     let list = || async { json!({ "invocations": [] }).to_string() };
     for (status, words, said) in [
-        (
-            "failed",
-            "in-doubt",
-            "no call is in doubt. Those that were given up when their jobs ended: aetheris in-doubt --unresolved",
-        ),
+        ("failed", "in-doubt", "no call is in doubt. Those that were given up: aetheris in-doubt --unresolved"),
         ("failed", "in-doubt --unresolved", "no call was left unresolved"),
         ("failed", "in-doubt --unresolved --job JOB", "no call of JOB was left unresolved"),
         (

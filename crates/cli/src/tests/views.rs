@@ -209,6 +209,7 @@ fn the_list_of_doubts_says_what_follows_an_answer() {
     let ended = "The job has ended: the answer is kept with it, and nothing is called.";
     let all_ended = "The jobs have ended: answers are kept with them, and nothing is called.";
     let called = "The tool is then called again, unless --then fail or the job has ended.";
+    let given_up = "What was given up stays so: an answer is kept with its job, and nothing is called.";
     for (statuses, words) in [
         (vec!["failed"], ended),
         (vec!["parked"], called),
@@ -216,10 +217,17 @@ fn the_list_of_doubts_says_what_follows_an_answer() {
         (vec!["failed", "parked"], called),
         (vec!["parked", "failed"], called),
         (vec!["parked", "parked"], called),
+        (vec!["parked, given up"], given_up),
+        (vec!["failed", "parked, given up"], given_up),
+        (vec!["parked", "parked, given up"], called),
     ] {
         let call = |status: &&str| {
             let mut call = unresolved();
-            call["job_status"] = json!(status);
+            let job = status.trim_end_matches(", given up");
+            call["job_status"] = json!(job);
+            if *status == "parked" {
+                call["status"] = json!("in_doubt");
+            }
             typed::<InDoubtView>(&call)
         };
         let calls: Vec<InDoubtView> = statuses.iter().map(call).collect();

@@ -8,9 +8,9 @@ use aetheris_core::disproof;
 use aetheris_core::event::{DoubtOutcome, PauseReason};
 use aetheris_core::id::{JobId, ParseIdError};
 use aetheris_core::json::Json;
-use aetheris_core::ledger::PermitNumber;
+use aetheris_core::ledger::{LedgerRow, LedgerStatus, PermitNumber};
 use aetheris_core::limits;
-use aetheris_core::plan::{DoubtPolicy, EffectClass, WaitType};
+use aetheris_core::plan::{DoubtPolicy, WaitType};
 use aetheris_core::recovery::{DoubtNext, DoubtStands, doubt_next};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{BlockedOn, DoubtCursor, DoubtFilter, DoubtRow, JobFilter, JobRow, StoreStatus, WaitRow};
@@ -176,7 +176,7 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
         invocation: call.key,
         job_id: call.job,
         job_status: wait.row.status,
-        next: answer.is_none().then(|| next_of(&wait.row, call.class, stands).into()),
+        next: answer.is_none().then(|| next_of(&wait.row, &call, stands).into()),
         node_id: call.node,
         permit: call.permit,
         policy: asked.map(words),
@@ -190,9 +190,13 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
 }
 
 /// What comes next of a doubt. Of a job that a restore holds a person looks first.
-fn next_of(row: &JobRow, class: EffectClass, stands: DoubtStands<'_>) -> DoubtNext {
+fn next_of(row: &JobRow, call: &LedgerRow, stands: DoubtStands<'_>) -> DoubtNext {
+    // It was given up, and its job goes on or has ended.
+    if call.status == LedgerStatus::FailedUnresolved {
+        return DoubtNext::Person;
+    }
     let restored = row.paused.is_some_and(|(reason, _)| reason == PauseReason::Restored);
-    match doubt_next(row.status, class, stands) {
+    match doubt_next(row.status, call.class, stands) {
         DoubtNext::AfterResume if restored => DoubtNext::Person,
         next @ (DoubtNext::AfterResume | DoubtNext::CalledAgain | DoubtNext::OwnPolicies | DoubtNext::Person) => next,
     }
