@@ -529,6 +529,43 @@ mod tests {
         assert_eq!(looks(&plan, 1, &[], &[&[("a", Completed)], &[("b", Completed)]]), ["b", "j"]);
     }
 
+    /// Of two failures the one that is not absorbed counts, whatever their names.
+    #[test]
+    fn an_absorbed_failure_hides_no_other() {
+        let wide = of(&[("a", &[], false), ("b", &[], false), ("c", &[], false)]);
+        let mut state = JobState::new(JobId::from_u128(1));
+        for (id, absorbed) in [("a", true), ("b", false), ("c", false)] {
+            let step = StepState { absorbed, status: StepStatus::Failed, ..StepState::default() };
+            state.steps.insert(StepPath::from(id), step);
+        }
+        assert_eq!(failed(&state, &wide).map(NodeId::as_str), Some("b"));
+        assert_eq!(due(&state, &wide, 8, &mut Cursor::default(), |_| false), Due::Failed(&"b".into()));
+    }
+
+    /// What is behind a race by any of its needs is eager, and one that ends before an older one hides it from no look.
+    #[test]
+    fn every_eager_node_is_looked_at_until_it_has_ended() {
+        use StepStatus::{Completed, Running};
+        let nodes = [
+            node("a", &[], false),
+            node("b", &[], false),
+            joined(Join::Any, &["a", "b"]),
+            Node { join: Join::Any, ..node("i", &["a", "b"], false) },
+            node("k", &["a", "j"], false),
+        ];
+        let plan = made(nodes.into_iter());
+        let eager: Vec<&str> =
+            ["a", "b", "i", "j", "k"].into_iter().filter(|id| plan.is_eager(&(*id).into())).collect();
+        assert_eq!(eager, ["i", "j", "k"]);
+        let steps: &[&[_]] = &[
+            &[("a", Completed), ("b", Completed)],
+            &[("j", Running), ("i", Completed)],
+            &[("j", Completed)],
+            &[("k", Completed)],
+        ];
+        assert_eq!(looks(&plan, 8, &[], steps), ["j i", "j", "k", "done"]);
+    }
+
     /// What may begin early does, although its set has more to begin.
     #[test]
     fn eager_nodes_begin_before_those_of_the_set() {

@@ -519,7 +519,10 @@ fn references_are_found_wherever_they_hide() {
     let ids: Vec<&str> = found.nodes.iter().map(|id| id.as_str()).collect();
     assert_eq!(ids, ["a", "b-c", "d", "e", "f"]);
     assert!(check_template("{{ env.A }}{{ env['B'] }}", Place::ToolAddress).unwrap().env.iter().eq(["A", "B"]));
-    assert_eq!(check_condition("nodes.x.output.y is defined", Place::Plan).unwrap().nodes.len(), 1);
+    for of in ["output.y is defined", "failed", "skipped", "open", "error.code == 'x'"] {
+        let named = check_condition(&format!("not nodes.x.{of}"), Place::Plan).unwrap().nodes;
+        assert_eq!(named, ["x".into()].into(), "{of}");
+    }
 }
 
 #[test]

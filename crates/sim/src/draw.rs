@@ -4,8 +4,7 @@ use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
-use crate::program::{Act, Kind, Policy, Step};
-use crate::rules::{Join, Rule};
+use crate::program::{Act, Join, Kind, Policy, Rule, Step};
 use crate::services::QUEUE_MS;
 
 /// A seed that follows from what is drawn so far.

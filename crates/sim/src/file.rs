@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use aetheris_core::plan::EffectClass;
 
-use crate::program::{Budget, Kind, Policy, Program, Step, over_a_network};
-use crate::rules::Join;
+use crate::program::{Budget, Join, Kind, Policy, Program, Step, over_a_network};
 
 impl Program {
     /// The agent file.

@@ -23,8 +23,8 @@ use aetheris_store::{JobFilter, JobRow, Scope, Store, every_job};
 use crate::clients::Order;
 use crate::fault_rates::FaultRates;
 use crate::job_rules;
+use crate::joins::{self, Course, Stand};
 use crate::program::{Act, Kind, Policy, Program};
-use crate::rules::{self, Course, Stand};
 use crate::services::{Asked, Services};
 use crate::tally::Tally;
 
@@ -241,8 +241,8 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
         let stored = loaded.effects.get(&call.key).is_some_and(|effect| effect.permit == call.permit);
         tally.case("S4", !stored, || format!("{}: a doubt is open, and the answer of its call is stored", order.job));
     }
-    let course = rules::follow(order.job, &order.program, events, tally);
-    rules::first_failure(order.job, &order.program, events, tally);
+    let course = joins::follow(order.job, &order.program, events, tally);
+    joins::first_failure(order.job, &order.program, events, tally);
     let outputs = outputs(events, order, &course);
     asked_once(evidence, events, (order, &outputs, &course), tally);
     in_time(evidence, events, order, tally);

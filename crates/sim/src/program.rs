@@ -10,7 +10,7 @@ use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
 use crate::draw::{beside_each_other, draw_step, rules};
-use crate::rules::{Course, Join, Rule, Stand};
+use crate::joins::{Course, Stand};
 
 /// What a tool does when a call reaches it, apart from answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +79,27 @@ pub enum Kind {
     Transform,
     /// A gate that lets through.
     Condition,
+}
+
+/// How many of its needs a node waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Join {
+    /// All have ended.
+    #[default]
+    All,
+    /// One has completed.
+    Any,
+    /// So many have completed.
+    Quorum(usize),
+}
+
+/// What is said of a node beside what it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// What it waits for.
+    pub join: Join,
+    /// Its failure is seen by those behind it, and the job goes on.
+    pub may_fail: bool,
 }
 
 /// One node.

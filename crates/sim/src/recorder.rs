@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::fault_rates::{FaultRates, Hints as HintFaults};
-use crate::rules;
+use crate::joins;
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
@@ -286,7 +286,7 @@ impl Recorder {
             });
         }
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
-        let of_the_job = |code: &str| rules::is_of_the_job(code);
+        let of_the_job = |code: &str| joins::is_of_the_job(code);
         let failed = seen
             .failed
             .iter()

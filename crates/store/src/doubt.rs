@@ -24,7 +24,7 @@ pub struct DoubtFilter {
     pub limit: usize,
     /// On whose behalf.
     pub scope: Scope,
-    /// Those that their job's end has left unresolved, given up or in doubt; or in doubt in a job that goes on. Without
+    /// Those that were given up, or that their job's end has left in doubt; or in doubt in a job that goes on. Without
     /// it, all that are in doubt.
     pub unresolved: Option<bool>,
 }

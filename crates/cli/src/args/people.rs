@@ -50,7 +50,7 @@ pub struct InDoubt {
 /// Arguments of `in-doubt list`.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct ListInDoubt {
-    /// The calls that their job's end left unresolved; an answer is kept with the job
+    /// The calls that were given up, or that their job's end left unresolved; an answer is kept with the job
     #[arg(long)]
     pub unresolved: bool,
     /// Only those of this job, as in `aetheris in-doubt --unresolved --job JOB`

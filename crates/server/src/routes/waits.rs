@@ -101,12 +101,12 @@ async fn wait(app: &App, wait: WaitRow, status: &StoreStatus) -> Result<Option<W
 
 /// Calls in doubt
 ///
-/// Calls that durably started and whose outcome is unknown, oldest first. A call that its job's end left unresolved
-/// stays listed with `unresolved=true`, and can be answered; the answer is kept with the job.
+/// Calls that durably started and whose outcome is unknown, oldest first. A call that was given up, or that its job's
+/// end left unresolved, stays listed with `unresolved=true`, and can be answered; the answer is kept with the job.
 #[utoipa::path(get, path = "/api/in-doubt", tag = "people", operation_id = "list_in_doubt",
     params(
         ("job" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "Of this job only"),
-        ("unresolved" = Option<bool>, Query, description = "Only calls of jobs that have ended: those that nobody has answered, and those that were given up; or only calls whose job goes on"),
+        ("unresolved" = Option<bool>, Query, description = "Only calls that were given up, and those of jobs that have ended which nobody has answered; or only calls whose job goes on"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 100 by default, never more than 500"),
         ("cursor" = Option<String>, Query, pattern = "^[0-7][0-9a-f]{15}[.]key_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
     responses((status = 200, body = InDoubtList, description = "A page of the calls in doubt"), Common))]

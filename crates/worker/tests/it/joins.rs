@@ -1,5 +1,6 @@
 //! What nodes wait for, and what a failure means to those behind it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aetheris_core::event::{BranchStatus, DoubtOutcome, Event, Failure, SkipReason};
@@ -7,6 +8,8 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::step::StepStatus;
 use aetheris_runtime::ToolOutcome;
+use aetheris_runtime::inputs::Inputs;
+use aetheris_runtime::load::Loaded;
 use aetheris_store::{DoubtFilter, Scope};
 use serde_json::{Value, json};
 
@@ -137,11 +140,19 @@ async fn a_race_goes_on_with_the_first_and_sees_the_other_as_open() {
     assert_eq!(world.tools.count("c"), 2);
     // What stands behind it starts after both have ended, and sees them so.
     assert_eq!(world.result(job).await, json!([[false, seen], "slow"]));
-    let started = world.events(job).await.into_iter().find_map(|event| match event {
-        Event::NodeStarted(e) if e.node == "first".into() => Some(e.needs),
+    let events = world.events(job).await;
+    let started = events.iter().filter_map(|event| match event {
+        Event::NodeStarted(e) if e.node == "first".into() => Some(e.needs.clone()),
         _ => None,
     });
-    assert_eq!(started.unwrap(), [("a".into(), BranchStatus::Open), ("b".into(), BranchStatus::Completed)].into());
+    // Its first try tells it, and no later one.
+    let told = [("a".into(), BranchStatus::Open), ("b".into(), BranchStatus::Completed)].into();
+    assert_eq!(started.collect::<Vec<_>>(), [told, BTreeMap::new()]);
+    // People are shown what it was given.
+    let loaded = Loaded::read(world.rt.store.as_ref(), &Scope::System, job).await.unwrap();
+    let plan = world.rt.plans.get(world.rt.store.as_ref(), state.plan.unwrap().hash).await.unwrap();
+    let shown = Inputs::of_job(&loaded).render(plan.node(&"first".into()).unwrap()).unwrap().unwrap();
+    assert_eq!(shown.value(), &seen);
 }
 
 /// A killed process has started the node behind a race: whoever takes the job over shows it the same.
@@ -360,4 +371,63 @@ async fn an_absorbed_failure_is_progress() {
     let _last = world.start("last");
     let state = world.done(job).await;
     assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+}
+
+/// A node further up than those that it needs is open for it in every try, where its templates name it.
+#[tokio::test(start_paused = true)]
+async fn a_branch_further_up_stays_open_too() {
+    let world = World::new();
+    let nodes = call("a", "")
+        + &call("b", "")
+        + "    - { id: first, kind: transform, needs: [a, b], join: any, output: 1 }\n    \
+           - { id: behind, kind: tool, tool: c, needs: [first], input: \"{{ nodes.a.open }}\", \
+           retry: { max_attempts: 2, backoff: 100ms } }\n";
+    world.put(&agent(8, &nodes)).await;
+    let (act, _, release) = hold(done(json!("slow")));
+    world.tools.next("a", [act]);
+    let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    let (act, reached, fail) = hold(busy);
+    world.tools.next("c", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    release.notify_one();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fail.notify_one();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+    let given: Vec<Value> = world.tools.calls_of("c").iter().map(|call| call.input.value().clone()).collect();
+    assert_eq!(given, [json!(true), json!(true)]);
+}
+
+/// An answer that names what a failed node has not given is no answer.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_names_a_failed_node_fails_the_job() {
+    for (answer, status) in [
+        ("  answer: \"{{ nodes.a.output }}\"\n", JobStatus::Failed),
+        ("  answer: \"{{ nodes.a.output | default('none') }}\"\n", JobStatus::Completed),
+        ("", JobStatus::Completed),
+    ] {
+        let world = World::new();
+        world.put(&agent(1, &(call("a", ", on_failure: fail_safe") + answer))).await;
+        world.tools.next("a", [Act::Say(no("no"))]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        assert_eq!(world.done(job).await.status, status, "{answer}");
+    }
+}
+
+/// A wait beside a race: its person is asked as soon as nothing else can go on, and what the race brings goes on meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_wait_holds_no_node_of_a_race_up() {
+    let world = World::new();
+    let nodes = call("a", "")
+        + "    - { id: w, kind: wait, wait_type: human, correlation_key: k }\n    \
+           - { id: j, kind: tool, tool: c, needs: [a, w], join: any }\n";
+    world.put(&agent(8, &nodes)).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
+    assert_eq!(state.node_status(&"j".into()), StepStatus::Completed);
+    world.signal(job, "k", json!(1)).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }

@@ -1,34 +1,13 @@
-//! What a program's nodes wait for and which of them may fail, and what that must come to: decided anew from the places of
-//! events, and not by the code that is looked at.
+//! What joins and absorbed failures must come to, decided anew from the places of events and not by the code that is looked
+//! at.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::event::{BranchStatus, Event, Recorded, Resolver, SkipReason};
 use aetheris_core::id::JobId;
 
-use crate::program::Program;
+use crate::program::{Join, Program};
 use crate::tally::Tally;
-
-/// How many of its needs a node waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Join {
-    /// All have ended.
-    #[default]
-    All,
-    /// One has completed.
-    Any,
-    /// So many have completed.
-    Quorum(usize),
-}
-
-/// What is said of a node beside what it does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Rule {
-    /// What it waits for.
-    pub join: Join,
-    /// Its failure is seen by those behind it, and the job goes on.
-    pub may_fail: bool,
-}
 
 /// How a node stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
