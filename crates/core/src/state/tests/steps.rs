@@ -1,8 +1,9 @@
 //! Events that speak of plain steps.
 
 use super::*;
-use crate::event::{ModelRecord, NodeSkipped, SkipReason, Usage};
-use crate::state::Output;
+use crate::event::{BranchStatus, ModelRecord, NodeSkipped, SkipReason, Usage};
+use crate::id::NodeId;
+use crate::state::{Output, StepState};
 use crate::step::StepStatus;
 use crate::time::Span;
 
@@ -129,4 +130,16 @@ fn a_skipped_step_has_ended() {
     assert_eq!(story.0.step_status(&node("b")), StepStatus::Skipped);
     assert_eq!(story.0.step_status(&node("c")), StepStatus::Pending);
     assert!(matches!(story.refuses(node_started("b", 1)), Illegal::Step { .. }));
+}
+
+/// What a step saw as open, and that its failure was absorbed, is kept with a checkpoint.
+#[test]
+fn a_checkpoint_keeps_what_was_open_and_what_was_absorbed() {
+    let needs = [("x".into(), BranchStatus::Open), ("y".into(), BranchStatus::Completed)].into();
+    let story = Story::running().then(NodeStarted { needs, ..node_started("a", 1) });
+    let failed = NodeFinished { absorbed: true, ..finished("a", StepResult::PermanentFailure) };
+    let step = story.then(failed).step("a").clone();
+    assert_eq!((step.open.iter().map(NodeId::as_str).collect::<Vec<_>>(), step.absorbed), (vec!["x"], true));
+    let kept: StepState = serde_json::from_slice(&crate::json::to_canonical(&step)).unwrap();
+    assert_eq!(kept, step);
 }
