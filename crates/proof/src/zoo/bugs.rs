@@ -160,7 +160,6 @@ pub const BUGS: &[Bug] = &[
     survivor("call-beside-a-failure", "a call leaves beside a step that has failed"),
     survivor("bodies-dropped-with-their-run", "a run that gives up drops calls that have left"),
     survivor("late-branch-seen", "a node sees what has ended since it started"),
-    survivor("expected-signals-overwritten", "a doubt beside a wait takes its look at kept signals away"),
     Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
     Bug {
         in_store: true,
@@ -182,6 +181,11 @@ pub const BUGS: &[Bug] = &[
         "owed-until-any-write",
         "an older unit's arrival counts as that of an outcome",
         "an_outcome_that_comes_beside_a_slow_write_outlives",
+    ),
+    tested(
+        "expected-signals-overwritten",
+        "a doubt beside a wait takes its look at kept signals away",
+        "a_doubt_beside_a_wait_hides_no_signal",
     ),
     tested(
         "early-key-counts",

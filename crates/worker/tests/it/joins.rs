@@ -431,3 +431,26 @@ async fn a_wait_holds_no_node_of_a_race_up() {
     world.signal(job, "k", json!(1)).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
+
+/// A signal comes while its run has not looked for it, and a doubt is told with the wait that it is for.
+#[tokio::test(start_paused = true)]
+async fn a_doubt_beside_a_wait_hides_no_signal() {
+    let world = World::new();
+    let nodes = "    - { id: z, kind: tool, tool: b }\n    - { id: j, kind: tool, tool: c }\n    \
+                 - { id: w, kind: wait, wait_type: signal, correlation_key: k, needs: [j, z], join: any }\n";
+    let file =
+        agent(8, nodes).replace("b: { kind: function, function: f, effect: pure", "b: { kind: function, function: f");
+    world.put(&file).await;
+    world.tools.next("b", [Act::Say(unknown("reset"))]);
+    world.tools.next("c", [Act::After(Duration::from_secs(20), done(json!("slow")))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.signal(job, "k", json!("early")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let state = world.until(job, &[JobStatus::Parked]).await;
+    assert_eq!(state.node_status(&"w".into()), StepStatus::Completed);
+    let key = state.steps[&"z".into()].invocation.as_ref().unwrap().key;
+    world.rt.resolve(job, key, happened(1, Json::new(json!(1)))).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
