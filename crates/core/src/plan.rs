@@ -56,7 +56,7 @@ impl WaitType {
 pub enum OnDeadline {
     /// The node goes on with this value as its output.
     ContinueWith(Json),
-    /// The node fails, and with it the job.
+    /// The node fails.
     Fail,
 }
 
@@ -225,7 +225,7 @@ pub struct Plan {
     /// What the job may use up.
     #[serde(default)]
     pub budget: Budget,
-    /// How many steps of one set run beside each other; one at a time where it is 0 or 1. Absent: what the server says.
+    /// How many steps run beside each other; one at a time where it is 0 or 1. Absent: what the server says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_parallel_steps: Option<u32>,
     /// The vertices, in the order of the file.
