@@ -286,11 +286,9 @@ impl Recorder {
             });
         }
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
-        let of_the_job = |code: &str| joins::is_of_the_job(code);
-        let failed = seen
-            .failed
-            .iter()
-            .find(|(node, under, code)| *under == fence && (!leaving.may_fail.contains(node) || of_the_job(code)));
+        let failed = seen.failed.iter().find(|(node, under, code)| {
+            *under == fence && (!leaving.may_fail.contains(node) || joins::is_of_the_job(code))
+        });
         found
             .case("S8", failed.is_none(), || format!("{name} {}: a call leaves, and {failed:?} has failed", call.node));
         if let Some(most) = leaving.at_once {

@@ -45,6 +45,12 @@ pub enum OnFailure {
 }
 
 impl OnFailure {
+    /// Whether the job goes on over a failure of the node itself.
+    #[must_use]
+    pub const fn absorbs(self) -> bool {
+        matches!(self, Self::FailSafe)
+    }
+
     /// Whether it is the default.
     #[must_use]
     pub const fn is_fail_fast(&self) -> bool {

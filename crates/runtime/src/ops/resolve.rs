@@ -14,7 +14,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, OnFailure, Tool};
+use aetheris_core::plan::{CompiledPlan, Tool};
 use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{EventRow, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
@@ -246,7 +246,7 @@ impl Runtime {
             }
             None => {
                 let of_plan = plan.and_then(|plan| plan.node(node.node()));
-                let absorbed = of_plan.is_some_and(|node| node.on_failure == OnFailure::FailSafe);
+                let absorbed = of_plan.is_some_and(|node| node.on_failure.absorbs());
                 self.not_happened(loaded, &mut draft, (event, &invocation, settle, absorbed), resolution)?;
             }
         }

@@ -9,7 +9,6 @@ use aetheris_core::event::{
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, Settle};
-use aetheris_core::plan::OnFailure;
 use aetheris_core::state::Invocation;
 use aetheris_store::LedgerWrite;
 
@@ -87,7 +86,7 @@ pub(super) fn fail_job(view: &View<'_>, error: Failure) -> Prepared {
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
     let TryFailed { error, model, of_job, took_us, .. } = failed;
     let node = view.path.clone();
-    let absorbed = view.node.on_failure == OnFailure::FailSafe && !of_job;
+    let absorbed = view.node.on_failure.absorbs() && !of_job;
     let event = NodeFinished { absorbed, error: Some(error), model, node, output: None, result, took_us };
     let given_up = view.invocation().and_then(|call| unanswered(&view.rows.ledger, call));
     Prepared::of([match given_up {

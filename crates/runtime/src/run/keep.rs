@@ -8,6 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Node;
 use aetheris_core::schedule::{self, Cursor};
+use aetheris_core::state::StepState;
 use aetheris_expr::Ended;
 use aetheris_store::LedgerWrite;
 
@@ -33,14 +34,13 @@ impl Run<'_> {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
             let ended = ended_step(&fact.event).cloned();
-            self.failed |= fails_job(&fact.event);
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
             }
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
-            if let Some(path) = ended.filter(StepPath::is_whole)
-                && let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &path)
-            {
+            let Some(path) = ended.filter(StepPath::is_whole) else { continue };
+            self.failed |= self.state().steps.get(&path).is_some_and(StepState::fails_job);
+            if let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &path) {
                 self.name_ended(path.node(), ended);
             }
         }
@@ -183,12 +183,6 @@ pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
         node = StepPath::from("another");
     }
     Some(Deposit { job, key, node, outcome, permit, permit_id })
-}
-
-/// Whether a node has failed, and its job with it.
-fn fails_job(event: &Event) -> bool {
-    let Event::NodeFinished(finished) = event else { return false };
-    finished.node.is_whole() && !finished.result.is_success() && !finished.absorbed
 }
 
 /// The step that has ended with a fact.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use aetheris_core::event::{BranchStatus, DoubtOutcome, Event, Failure, SkipReason};
+use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::step::StepStatus;
@@ -13,7 +14,7 @@ use aetheris_runtime::load::Loaded;
 use aetheris_store::{DoubtFilter, Scope};
 use serde_json::{Value, json};
 
-use crate::world::{Act, World, done, happened, hold, unknown};
+use crate::world::{Act, Process, World, done, happened, hold, unknown};
 
 fn agent(bound: usize, nodes: &str) -> String {
     let tool = |name: &str| format!("  {name}: {{ kind: function, function: f, effect: pure }}\n");
@@ -29,6 +30,15 @@ fn call(name: &str, more: &str) -> String {
 
 fn no(code: &str) -> ToolOutcome {
     ToolOutcome::RefusedPermanent(Failure::new(code, "never"))
+}
+
+/// A job of these nodes, whose call of `a` loses its answer and is given up.
+async fn given_up(world: &World, nodes: &str) -> (Process, JobId) {
+    world.put(&agent(1, nodes).replace("effect: pure }", "effect: at_most_once, on_in_doubt: fail }")).await;
+    world.tools.next("a", [Act::Say(unknown("reset"))]);
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    (process, job)
 }
 
 /// What the nodes behind a failure see of it, in a job that goes on.
@@ -77,11 +87,7 @@ async fn a_doubt_that_is_given_up_may_be_a_failure_that_may_be() {
     let world = World::new();
     let nodes = call("a", ", on_failure: fail_safe")
         + "    - { id: said, kind: transform, needs: [a], output: \"{{ nodes.a.error.code }}\" }\n";
-    let file = agent(1, &nodes).replace("effect: pure }", "effect: at_most_once, on_in_doubt: fail }");
-    world.put(&file).await;
-    world.tools.next("a", [Act::Say(unknown("reset"))]);
-    let _process = world.start("w");
-    let job = world.submit("a", json!({})).await;
+    let (_process, job) = given_up(&world, &nodes).await;
     let state = world.done(job).await;
     assert_eq!((state.status, world.result(job).await), (JobStatus::Completed, json!("in_doubt_unresolved")));
     assert!(state.steps[&"a".into()].left_in_doubt(state.status).is_some());
@@ -248,11 +254,7 @@ async fn a_call_that_was_given_up_can_be_answered_while_its_job_goes_on() {
     let world = World::new();
     let nodes = call("a", ", on_failure: fail_safe")
         + "    - { id: w, kind: wait, wait_type: human, needs: [a], correlation_key: k }\n";
-    let file = agent(1, &nodes).replace("effect: pure }", "effect: at_most_once, on_in_doubt: fail }");
-    world.put(&file).await;
-    world.tools.next("a", [Act::Say(unknown("reset"))]);
-    let _process = world.start("w");
-    let job = world.submit("a", json!({})).await;
+    let (_process, job) = given_up(&world, &nodes).await;
     let state = world.until(job, &[JobStatus::Waiting]).await;
     let listed = async |unresolved| {
         let filter = DoubtFilter { limit: 9, scope: Scope::System, unresolved, ..DoubtFilter::default() };
@@ -329,9 +331,9 @@ async fn waits_begin_beside_a_long_back_off() {
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
 
-/// The key of a wait that has started is made of what it saw then: as long as that is not written, it counts as unknown.
+/// The key of a wait is made of what it saw when it started.
 #[tokio::test(start_paused = true)]
-async fn a_signal_for_a_wait_that_has_started_ahead_is_kept_whatever_has_ended_since() {
+async fn a_signal_meets_the_key_that_a_wait_started_with() {
     let world = World::new();
     let nodes = call("a", "")
         + &call("b", "")
