@@ -98,8 +98,8 @@ impl Graph {
                         item.1.wrong(errors, Code::UnknownTool, format!("{error}{hint}"));
                     }
                 }
-                // Names and joins were checked before, at their places.
-                GraphError::BadId(_) | GraphError::BadJoin { .. } => {}
+                // Names, joins and the work for items were checked before, at their places.
+                GraphError::BadId(_) | GraphError::BadItemKind { .. } | GraphError::BadJoin { .. } => {}
                 // Circles are looked for once more, when nothing else hides them.
                 GraphError::Cycle(_) => {}
             }

@@ -1,11 +1,15 @@
 //! The nodes of a plan.
 
+mod map;
+
 use std::collections::BTreeSet;
 
 use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::{AnswerFormat, Join, LlmNode, Node, NodeKind, OnDeadline, OnFailure, WaitNode, WaitType};
+use aetheris_core::plan::{
+    AnswerFormat, Join, LlmNode, Node, NodeKind, OnDeadline, OnFailure, WaitNode, WaitType, Work,
+};
 use aetheris_core::retry::RetryPolicy;
 use aetheris_schema::Schema;
 
@@ -15,15 +19,16 @@ use crate::settings;
 use crate::templates::{Uses, each};
 use crate::tree::Data;
 
-const KINDS: [(&str, Kind); 6] = [
+const KINDS: [(&str, Kind); 7] = [
     ("tool", Kind::Tool),
     ("llm", Kind::Llm),
     ("wait", Kind::Wait),
     ("sleep", Kind::Sleep),
     ("condition", Kind::Condition),
     ("transform", Kind::Transform),
+    ("map", Kind::Map),
 ];
-const KINDS_NOT_YET: [&str; 4] = ["agent", "map", "job", "critic"];
+const KINDS_NOT_YET: [&str; 3] = ["agent", "job", "critic"];
 const FIELDS_NOT_YET: [&str; 7] =
     ["blackboard", "overwrite", "validate", "critic", "max_refines", "refine_repeats_effect", "compensate"];
 const ON_FAILURE: [(&str, OnFailure); 2] = [("fail_fast", OnFailure::FailFast), ("fail_safe", OnFailure::FailSafe)];
@@ -33,6 +38,7 @@ const TEMPERATURE_MAX: f64 = 2.0;
 enum Kind {
     Condition,
     Llm,
+    Map,
     Sleep,
     Tool,
     Transform,
@@ -120,7 +126,8 @@ impl<'t> Reader<'_, 't> {
         if let (Some(kind), Some((id, _))) = (kind, &self.draft.id) {
             let needs = self.draft.needs.iter().map(|(need, _)| need.clone()).collect();
             let on_failure = on_failure.unwrap_or_default();
-            self.draft.node = Some(Node { id: id.clone(), join, kind, needs, on_failure, retry, timeout, when });
+            let work = Work { kind, retry, timeout, when };
+            self.draft.node = Some(Node { id: id.clone(), join, needs, on_failure, work });
         }
     }
 
@@ -182,6 +189,7 @@ impl<'t> Reader<'_, 't> {
         match kind {
             Kind::Tool => self.tool(fields),
             Kind::Llm => self.llm(fields).map(NodeKind::Llm),
+            Kind::Map => self.map(fields).map(NodeKind::Map),
             Kind::Wait => self.wait(fields).map(NodeKind::Wait),
             Kind::Sleep => {
                 let item = fields.need("duration", self.errors)?;

@@ -235,6 +235,50 @@ fn nodes() -> Vec<Value> {
         node("sleep", &["duration"], json!({ "duration": { "$ref": "#/$defs/duration" } })),
         node("condition", &["when"], json!({})),
         node("transform", &["output"], json!({ "output": { "$ref": "#/$defs/templates" } })),
+        map(&common),
+    ]
+}
+
+/// A map has neither tries nor a timeout of its own.
+fn map(common: &Value) -> Value {
+    let own = json!({
+        "kind": { "const": "map" },
+        "over": {
+            "description": "The list: a template of one, or a list whose texts are templates.",
+            "oneOf": [
+                { "type": "string", "pattern": "\\{[{%#]" },
+                { "type": "array", "maxItems": limits::MAP_ITEMS_MAX }
+            ]
+        },
+        "as": { "type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": limits::NAME_BYTES_MAX, "default": "item" },
+        "concurrency": { "type": "integer", "minimum": 1, "maximum": limits::PARALLEL_STEPS_MAX, "default": 1 },
+        "on_item_failure": {
+            "description": "What follows when the work for an item fails: the map fails, or its place in the list tells it.",
+            "enum": ["stop", "collect"], "default": "stop"
+        },
+        "do": { "description": "What is done for each item.", "oneOf": items() }
+    });
+    let mut properties = with(common, &own);
+    properties.retain(|key, _| key != "retry" && key != "timeout");
+    object(&["id", "kind", "over", "do"], properties)
+}
+
+fn items() -> Vec<Value> {
+    let common = json!({
+        "when": { "$ref": "#/$defs/condition" },
+        "timeout": { "$ref": "#/$defs/duration" },
+        "retry": { "$ref": "#/$defs/retry" }
+    });
+    let work = |kind: &str, required: &str, own: Value| {
+        let mut properties = with(&common, &own);
+        properties.insert("kind".to_owned(), json!({ "const": kind }));
+        object(&["kind", required], properties)
+    };
+    let templates = json!({ "$ref": "#/$defs/templates" });
+    vec![
+        work("tool", "tool", json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": templates })),
+        work("llm", "prompt", llm()),
+        work("transform", "output", json!({ "output": templates })),
     ]
 }
 

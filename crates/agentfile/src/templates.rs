@@ -1,6 +1,6 @@
 //! Checks the templates of a file where they stand, and remembers what they refer to.
 
-use aetheris_expr::{ExprError, Place, References};
+use aetheris_expr::{ExprError, Place, References, Standing};
 
 use crate::error::{Code, Errors};
 use crate::path::Path;
@@ -20,6 +20,8 @@ pub(crate) struct Use<'t> {
 /// Collects the references of all templates of the plan.
 #[derive(Debug, Default)]
 pub(crate) struct Uses<'t> {
+    /// What the item is called that templates are about, while those of its work are read.
+    pub(crate) item: Option<String>,
     pub(crate) list: Vec<Use<'t>>,
 }
 
@@ -27,15 +29,19 @@ impl<'t> Uses<'t> {
     /// Checks every text inside a value of the plan.
     pub(crate) fn value(&mut self, item: &Item<'t>, node: Option<usize>, errors: &mut Errors) {
         each(item.tree, &item.path, &mut |path, line, text| {
-            let checked = aetheris_expr::check_template(text, Place::Plan);
+            let checked = aetheris_expr::check_template(text, self.standing());
             self.keep(checked, path, line, node, errors);
         });
     }
 
     /// Checks a condition.
     pub(crate) fn condition(&mut self, item: &Item<'t>, text: &str, node: usize, errors: &mut Errors) {
-        let checked = aetheris_expr::check_condition(text, Place::Plan);
+        let checked = aetheris_expr::check_condition(text, self.standing());
         self.keep(checked, &item.path, item.line(), Some(node), errors);
+    }
+
+    fn standing(&self) -> Standing<'_> {
+        Standing { item: self.item.as_deref(), place: Place::Plan }
     }
 
     fn keep(
@@ -49,7 +55,11 @@ impl<'t> Uses<'t> {
         match checked {
             Ok(references) if references.nodes.is_empty() => {}
             Ok(references) => self.list.push(Use { line, node, path: path.clone(), references }),
-            Err(error) => errors.add(path, line, code(&error), told(&error, &["message", "nodes", "job"])),
+            Err(error) => {
+                let item = self.item.as_deref();
+                let names: Vec<&str> = ["message", "nodes", "job"].into_iter().chain(item).collect();
+                errors.add(path, line, code(&error), told(&error, &names));
+            }
         }
     }
 }

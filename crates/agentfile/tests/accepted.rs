@@ -19,6 +19,11 @@ fn accepted(source: &str) -> Agent {
     parse(source).unwrap_or_else(|errors| panic!("{}", errors.iter().map(|e| format!("{e}\n")).collect::<String>()))
 }
 
+fn with(mut node: Node, more: impl FnOnce(&mut Work)) -> Node {
+    more(&mut node.work);
+    node
+}
+
 fn node(id: &str, kind: NodeKind, needs: &[&str]) -> Node {
     Node { needs: needs.iter().map(|need| (*need).into()).collect(), ..Node::new(id, kind) }
 }
@@ -89,10 +94,9 @@ fn refund_nodes() -> Vec<Node> {
         node("query_order", call("orders.get", json!({"order_id": "{{ message.order_id }}"})), &[]),
         node("decide", NodeKind::Llm(llm), &["query_order"]),
         node("approval", NodeKind::Wait(wait), &["decide"]),
-        Node {
-            when: Some("nodes.approval.output.approved == true".into()),
-            ..node("send_refund", call("payments.refund", refund), &["approval"])
-        },
+        with(node("send_refund", call("payments.refund", refund), &["approval"]), |work| {
+            work.when = Some("nodes.approval.output.approved == true".into());
+        }),
     ]
 }
 
@@ -171,7 +175,7 @@ fn json_and_yaml_of_equal_meaning_are_one_agent() {
         let agent = accepted(&text);
         assert_eq!(agent.description, "ünï \u{1f600} / \\ \" \t", "{text}");
         assert_eq!(
-            agent.plan.nodes[0].kind,
+            agent.plan.nodes[0].work.kind,
             NodeKind::Transform(Json::new(json["plan"]["nodes"][0]["output"].clone()))
         );
     }
@@ -188,7 +192,7 @@ fn yaml_scalars_follow_the_core_schema_of_1_2() {
     );
     let expected = json!({"a": "no", "b": "on", "c": "yes", "d": 15, "e": 255, "f": 1000.0, "g": null, "h": "1", "i": "12:30",
         "j": -7, "k": u64::MAX, "l": "1_000", "m": 5, "n": 0.5, "o": "true", "p": true});
-    assert_eq!(agent.plan.nodes[0].kind, NodeKind::Transform(Json::new(expected)));
+    assert_eq!(agent.plan.nodes[0].work.kind, NodeKind::Transform(Json::new(expected)));
 }
 
 fn everything_nodes(retry: &RetryPolicy) -> Vec<Node> {
@@ -219,15 +223,16 @@ fn everything_nodes(retry: &RetryPolicy) -> Vec<Node> {
     };
     let last = json!({"went": "{{ nodes.hook.output }}", "twice": ["{{ message.n * 2 }}"]});
     vec![
-        Node {
+        with(node("call", NodeKind::Tool { input: Json::new(json!({})), tool: "echo".into() }, &[]), |work| {
             // What a node's policy does not say comes from the agent's.
-            retry: Some(RetryPolicy { max_attempts: 9, ..retry.clone() }),
-            timeout: Some(Span::from_millis(250)),
-            ..node("call", NodeKind::Tool { input: Json::new(json!({})), tool: "echo".into() }, &[])
-        },
+            work.retry = Some(RetryPolicy { max_attempts: 9, ..retry.clone() });
+            work.timeout = Some(Span::from_millis(250));
+        }),
         node("think", NodeKind::Llm(think), &["call"]),
         node("pause", NodeKind::Sleep(Span::from_secs(90)), &["think"]),
-        Node { when: Some("nodes.think.output.go is true".into()), ..node("gate", NodeKind::Condition, &["pause"]) },
+        with(node("gate", NodeKind::Condition, &["pause"]), |work| {
+            work.when = Some("nodes.think.output.go is true".into());
+        }),
         node("timer", NodeKind::Wait(timer), &["gate"]),
         node("hook", NodeKind::Wait(hook), &["timer"]),
         node("last-one", NodeKind::Transform(Json::new(last)), &["hook"]),
@@ -320,11 +325,11 @@ fn the_least_of_what_is_optional_is_read_too() {
     let tool = &plan.tools["t"];
     let ToolKind::Http(http) = &tool.kind else { panic!() };
     assert_eq!((&http.body, tool.version.as_deref()), (&Some(Json::null()), Some("")));
-    let NodeKind::Llm(llm) = &plan.nodes[0].kind else { panic!() };
+    let NodeKind::Llm(llm) = &plan.nodes[0].work.kind else { panic!() };
     assert_eq!((llm.temperature, llm.max_tokens), (Some(0.0), Some(1)));
     assert_eq!((llm.model.as_str(), llm.prompt.as_str(), llm.system.as_deref()), ("s/m", "", Some("")));
-    assert_eq!(plan.nodes[1].kind, NodeKind::Tool { input: Json::null(), tool: "t".into() });
-    let NodeKind::Wait(wait) = &plan.nodes[2].kind else { panic!() };
+    assert_eq!(plan.nodes[1].work.kind, NodeKind::Tool { input: Json::null(), tool: "t".into() });
+    let NodeKind::Wait(wait) = &plan.nodes[2].work.kind else { panic!() };
     assert_eq!((wait.reason.as_deref(), wait.park, wait.wait_type), (Some(""), true, WaitType::Signal));
     assert_eq!((&wait.schema, wait.deadline), (&Some(Json::new(json!(true))), Some(Span::from_micros(1))));
     assert_eq!(wait.on_deadline, OnDeadline::ContinueWith(Json::null()));
@@ -456,12 +461,47 @@ fn values_without_quotes_are_what_yaml_says() {
     let words = "[false, False, FALSE, true, True, TRUE, null, Null, NULL, ~, fALSE, tRue, nULL, no, on, 0x1F, 0o17, -7, +7, \
                  1.5, .5, 5., 1e3, -1E-2, 0x, 0o8, 1e, 1_000, .]";
     let agent = accepted(&format!("agent: a\nplan:\n  nodes:\n    - {{ id: n, kind: transform, output: {words} }}\n"));
-    let NodeKind::Transform(output) = &agent.plan.nodes[0].kind else { panic!("{agent:?}") };
+    let NodeKind::Transform(output) = &agent.plan.nodes[0].work.kind else { panic!("{agent:?}") };
     let expected = json!([
         false, false, false, true, true, true, null, null, null, null, "fALSE", "tRue", "nULL", "no", "on", 31, 15, -7,
         7, 1.5, 0.5, 5, 1000, -0.01, "0x", "0o8", "1e", "1_000", "."
     ]);
     assert_eq!(output.value(), &expected);
+}
+
+/// What is not said of a map, and all that can be.
+#[test]
+fn a_map_is_a_list_and_the_work_for_each_item() {
+    let file = |map: &str| {
+        format!(
+            "agent: a\nretry: {{ max_attempts: 2 }}\ntools: {{ t: {{ kind: function, function: f }} }}\nplan:\n  nodes:\n    \
+             - {{ id: n, kind: transform, output: 1 }}\n    - {{ id: m, kind: map, needs: [n], {map} }}\n"
+        )
+    };
+    let of = |map: &str| match accepted(&file(map)).plan.nodes[1].work.kind.clone() {
+        NodeKind::Map(map) => map,
+        other => panic!("{other:?}"),
+    };
+    let short = of("over: \"{{ message }}\", do: { kind: transform, output: \"{{ item }}{{ item_index }}\" }");
+    let each = Work::new(NodeKind::Transform(Json::new(json!("{{ item }}{{ item_index }}"))));
+    let over = Json::new(json!("{{ message }}"));
+    let on_item_failure = OnItemFailure::Stop;
+    let expected = MapNode { name: "item".into(), concurrency: 1, each: Box::new(each), on_item_failure, over };
+    assert_eq!(short, expected);
+    let whole = of(
+        "over: [1, \"{{ nodes.n.output }}\"], as: row, concurrency: 256, on_item_failure: collect, do: { kind: tool, \
+        tool: t, input: \"{{ row }}\", when: row_index > 0, timeout: 1s, retry: { backoff: 1s } }",
+    );
+    let mut each = Work::new(NodeKind::Tool { input: Json::new(json!("{{ row }}")), tool: "t".into() });
+    let retry = RetryPolicy { max_attempts: 2, backoff: Span::from_secs(1), ..RetryPolicy::default() };
+    (each.when, each.timeout, each.retry) = (Some("row_index > 0".into()), Some(Span::from_secs(1)), Some(retry));
+    let over = Json::new(json!([1, "{{ nodes.n.output }}"]));
+    let on_item_failure = OnItemFailure::Collect;
+    let expected = MapNode { name: "row".into(), concurrency: 256, each: Box::new(each), on_item_failure, over };
+    assert_eq!(whole, expected);
+    let llm = accepted(&file("over: [], do: { kind: llm, model: p/m, prompt: x }"));
+    let stored: Agent = serde_json::from_str(&serde_json::to_string(&llm).unwrap()).unwrap();
+    assert_eq!((stored.plan.nodes[1].work.map().unwrap().each.kind.as_str(), &stored), ("llm", &llm));
 }
 
 /// As much as is accepted, to the last.

@@ -355,7 +355,7 @@ fn texts_stay_within_their_bounds() {
 #[test]
 fn what_this_build_does_not_execute_is_refused_by_name() {
     expect(
-        "agent: a\nplanner: llm\nownership: task\nmax_parallel_steps: 257\nbudget:\n  on_exceeded: park\ntools:\n  m: { kind: mcp, server: x }\n  p: { kind: process }\nplan:\n  nodes:\n    - { id: a, kind: agent, tools: [m] }\n    - { id: b, kind: map }\n    - { id: c, kind: job }\n    - { id: d, kind: critic }\n    - id: e\n      kind: sleep\n      duration: 1s\n      join: any\n      on_failure: fail_safe\n      validate: {}\n      critic: x\n      max_refines: 2\n      compensate: a\n",
+        "agent: a\nplanner: llm\nownership: task\nmax_parallel_steps: 257\nbudget:\n  on_exceeded: park\ntools:\n  m: { kind: mcp, server: x }\n  p: { kind: process }\nplan:\n  nodes:\n    - { id: a, kind: agent, tools: [m] }\n    - { id: b, kind: map, over: [], do: { kind: agent } }\n    - { id: c, kind: job }\n    - { id: d, kind: critic }\n    - id: e\n      kind: sleep\n      duration: 1s\n      join: any\n      on_failure: fail_safe\n      validate: {}\n      critic: x\n      max_refines: 2\n      compensate: a\n",
         &[
             "not_supported_yet planner 2",
             "not_supported_yet ownership 3",
@@ -364,7 +364,7 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
             "not_supported_yet tools.m.kind 8",
             "not_supported_yet tools.p.kind 9",
             "not_supported_yet plan.nodes[0].kind 12",
-            "not_supported_yet plan.nodes[1].kind 13",
+            "not_supported_yet plan.nodes[1].do.kind 13",
             "not_supported_yet plan.nodes[2].kind 14",
             "not_supported_yet plan.nodes[3].kind 15",
             "bad_value plan.nodes[4].join 19",
@@ -841,4 +841,61 @@ fn what_is_larger_or_deeper_than_is_accepted_is_refused() {
     assert!(deepest.iter().all(|error| error.code.as_str() != "too_large"), "{deepest:?}");
     let deeper = refused(&nested(limits::JSON_DEPTH_MAX + 1));
     assert!(deeper.iter().any(|error| error.code.as_str() == "too_large"), "{deeper:?}");
+}
+
+/// What a map and its work say wrong, each at its place.
+#[test]
+fn mistakes_in_a_map_are_named_where_they_are() {
+    let map = |more: &str| format!("    - {{ id: m, kind: map, {more} }}\n");
+    for (more, found) in [
+        ("do: { kind: transform, output: 1 }", &["missing_key plan.nodes[0].over 4"][..]),
+        ("over: []", &["missing_key plan.nodes[0].do 4"]),
+        ("over: x, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].over 4"]),
+        ("over: 3, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].over 4"]),
+        ("over: [], do: { kind: wait }", &["bad_value plan.nodes[0].do.kind 4"]),
+        ("over: [], do: { kind: map }", &["bad_value plan.nodes[0].do.kind 4"]),
+        ("over: [], do: { kind: job }", &["not_supported_yet plan.nodes[0].do.kind 4"]),
+        ("over: [], do: { kind: what }", &["bad_value plan.nodes[0].do.kind 4"]),
+        ("over: [], do: { kind: tool, tool: none }", &["unknown_tool plan.nodes[0].do.tool 4"]),
+        ("over: [], concurrency: 0, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].concurrency 4"]),
+        ("over: [], concurrency: 257, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].concurrency 4"]),
+        (
+            "over: [], on_item_failure: skip, do: { kind: transform, output: 1 }",
+            &["bad_value plan.nodes[0].on_item_failure 4"],
+        ),
+        ("over: [], retry: {}, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].retry 4"]),
+        ("over: [], timeout: 1s, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].timeout 4"]),
+        (
+            "over: [], do: { kind: transform, output: 1, validate: {} }",
+            &["not_supported_yet plan.nodes[0].do.validate 4"],
+        ),
+        (
+            "over: [], do: { id: x, needs: [m], kind: transform, output: 1, join: all, on_failure: fail_safe }",
+            &[
+                "unknown_key plan.nodes[0].do.id 4",
+                "unknown_key plan.nodes[0].do.needs 4",
+                "unknown_key plan.nodes[0].do.join 4",
+                "unknown_key plan.nodes[0].do.on_failure 4",
+            ],
+        ),
+        ("over: [], as: message, do: { kind: transform, output: 1 }", &["bad_name plan.nodes[0].as 4"]),
+        ("over: [], as: a-b, do: { kind: transform, output: 1 }", &["bad_name plan.nodes[0].as 4"]),
+        ("over: [], as: \"1\", do: { kind: transform, output: 1 }", &["bad_name plan.nodes[0].as 4"]),
+        ("over: [\"{{ item }}\"], do: { kind: transform, output: 1 }", &["bad_template plan.nodes[0].over[0] 4"]),
+        ("over: [], when: item, do: { kind: transform, output: 1 }", &["bad_template plan.nodes[0].when 4"]),
+        (
+            "over: [], as: row, do: { kind: transform, output: \"{{ item }}\" }",
+            &["bad_template plan.nodes[0].do.output 4"],
+        ),
+        (
+            "over: [], do: { kind: transform, output: \"{{ nodes.m.output }}\" }",
+            &["bad_template plan.nodes[0].do.output 4"],
+        ),
+        (
+            "over: [], do: { kind: transform, output: 1, when: nodes.x.output }",
+            &["bad_template plan.nodes[0].do.when 4"],
+        ),
+    ] {
+        expect(&nodes(&map(more)), found);
+    }
 }

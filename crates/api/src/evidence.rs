@@ -287,6 +287,10 @@ pub struct TraceStep {
     /// When it ended.
     #[schema(value_type = Option<schema::Time>)]
     pub finished_at: Option<Timestamp>,
+    /// The steps of its items, in their order, if it is a map that has begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(no_recursion)]
+    pub items: Vec<Self>,
     /// What it does: `tool`, `llm`, `wait`, …
     pub kind: String,
     /// What is known of a call that the job's end left in doubt: `unresolved` until somebody has said more, or it has

@@ -193,12 +193,30 @@ pub struct StepView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<schema::Doubt>)]
     pub left_in_doubt: Option<DoubtOutcome>,
+    /// How its items stand, if it is a map that has begun. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<ItemsView>,
     /// When its first try began.
     #[schema(value_type = Option<schema::Time>)]
     pub started_at: Option<Timestamp>,
     /// What it is doing.
     #[schema(value_type = schema::Step)]
     pub status: StepStatus,
+}
+
+/// How the items of a map stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, Default)]
+pub struct ItemsView {
+    /// How many have completed.
+    pub completed: u32,
+    /// How many there are.
+    pub count: u32,
+    /// How many have failed.
+    pub failed: u32,
+    /// How many have begun and not ended.
+    pub open: u32,
+    /// How many were not run, as their condition did not hold.
+    pub skipped: u32,
 }
 
 /// What a job has used up.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
-use aetheris_core::id::{InstanceId, TenantId, WorkerId};
+use aetheris_core::id::{InstanceId, NodeId, TenantId, WorkerId};
 use aetheris_core::limits;
-use aetheris_core::plan::NodeKind;
+use aetheris_core::plan::{NodeKind, Work};
 use aetheris_core::time::Span;
 use aetheris_runtime::{Models, Runtime, Settings, Tools};
 use aetheris_scheduler::SweepOptions;
@@ -311,12 +311,13 @@ pub fn agent_check(config: &Config, env: &Environment, role: Role) -> Result<Age
 
 fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
     Arc::new(move |agent| {
-        let unknown_model = |(place, node): (usize, &aetheris_core::plan::Node)| match &node.kind {
+        let unknown_model = |at: String, id: &NodeId, work: &Work| match &work.kind {
             NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| AgentProblem {
-                message: format!("node `{}`: {why}", node.id),
-                pointers: vec![format!("/plan/nodes/{place}/model"), "/model".to_owned()],
+                message: format!("node `{id}`: {why}"),
+                pointers: vec![format!("{at}/model"), "/model".to_owned()],
             }),
             NodeKind::Condition
+            | NodeKind::Map(_)
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }
             | NodeKind::Transform(_)
@@ -330,7 +331,12 @@ fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
             };
             toolbox.unusable(name, tool).into_iter().map(problem)
         });
-        tools.chain(agent.plan.nodes.iter().enumerate().filter_map(unknown_model)).collect()
+        let models = agent.plan.nodes.iter().enumerate().flat_map(|(place, node)| {
+            let at = format!("/plan/nodes/{place}");
+            let each = node.work.each().and_then(|each| unknown_model(format!("{at}/do"), &node.id, each));
+            [unknown_model(at, &node.id, &node.work), each].into_iter().flatten()
+        });
+        tools.chain(models).collect()
     })
 }
 

@@ -11,8 +11,10 @@ pub const AGENT_FILE_BYTES_MAX: usize = 1024 * 1024;
 /// Most nodes in one plan.
 pub const PLAN_NODES_MAX: usize = 10_000;
 
-/// The most steps of one job that run beside each other.
+/// The most steps of one job that run beside each other, items of maps among them.
 pub const PARALLEL_STEPS_MAX: usize = 256;
+/// Most items of one map.
+pub const MAP_ITEMS_MAX: usize = 10_000;
 /// Most tools in one agent.
 pub const AGENT_TOOLS_MAX: usize = 1_000;
 /// Longest name of an agent, tool or node, in bytes.
@@ -146,6 +148,8 @@ pub const RECLAIMS_WITHOUT_PROGRESS_MAX: u32 = 3;
 pub const BACKOFF_HELD_MAX: Span = Span::from_millis(500);
 /// A checkpoint is written when this many events were appended since the last one.
 pub const CHECKPOINT_EVENTS: u64 = 512;
+/// Bytes of a checkpoint for each of which an event has to follow before the next one is written: about those of an event.
+pub const CHECKPOINT_BYTES_PER_EVENT: usize = 512;
 /// Largest checkpoint, in bytes: a larger state is not kept and its job is folded from further back. Writing it holds
 /// up the transactions of every other job, and a database takes no value of a gigabyte.
 pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024 * 1024;

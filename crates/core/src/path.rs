@@ -35,6 +35,21 @@ impl StepPath {
         Self { node, item: None, round: 0, call: None }
     }
 
+    /// The path of one item of a map.
+    #[must_use]
+    pub const fn of_item(node: NodeId, item: u32) -> Self {
+        Self { node, item: Some(item), round: 0, call: None }
+    }
+
+    /// The item that the step is, where it is the whole work for one.
+    #[must_use]
+    pub const fn item(&self) -> Option<u32> {
+        match self {
+            Self { item: Some(item), round: 0, call: None, .. } => Some(*item),
+            Self { .. } => None,
+        }
+    }
+
     /// The node that the step is, or is a part of.
     #[must_use]
     pub const fn node(&self) -> &NodeId {

@@ -3,10 +3,16 @@
 mod doubt;
 mod join;
 mod levels;
+mod map;
+mod node;
+mod step;
 mod tool;
 
 pub use doubt::{DoubtPolicy, Reconcile};
 pub use join::{Join, OnFailure};
+pub use map::{MapNode, OnItemFailure};
+pub use node::{AnswerFormat, LlmNode, Node, NodeKind, OnDeadline, WaitNode, WaitType, Work};
+pub use step::Step;
 pub use tool::{EffectClass, HttpTool, Tool, ToolKind};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,188 +28,6 @@ use crate::limits;
 use crate::path::PARTS;
 use crate::retry::RetryPolicy;
 use crate::time::Span;
-
-/// What kind of outside message ends a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WaitType {
-    /// A person.
-    Human,
-    /// Any program.
-    Signal,
-    /// Only time.
-    Timer,
-    /// An outside system's callback.
-    Webhook,
-}
-
-impl WaitType {
-    /// Its name in files, requests and events.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Human => "human",
-            Self::Signal => "signal",
-            Self::Timer => "timer",
-            Self::Webhook => "webhook",
-        }
-    }
-}
-
-/// What happens when a wait's deadline passes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnDeadline {
-    /// The node goes on with this value as its output.
-    ContinueWith(Json),
-    /// The node fails.
-    Fail,
-}
-
-/// The form of a model's answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(rename_all = "snake_case")]
-pub enum AnswerFormat {
-    /// The text itself.
-    #[default]
-    Text,
-    /// The value that the text is JSON of; anything else is a retryable failure.
-    Json,
-}
-
-/// A model call. Texts are templates.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct LlmNode {
-    /// The form of the answer.
-    pub format: AnswerFormat,
-    /// Most tokens of the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_tokens: Option<u32>,
-    /// `provider/model`.
-    pub model: String,
-    /// The user's message.
-    pub prompt: String,
-    /// The system message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system: Option<String>,
-    /// Sampling temperature.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub temperature: Option<f64>,
-}
-
-/// A wait for an outside message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct WaitNode {
-    /// What a signal must name; a template. Absent for a wait that only time ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub correlation_key: Option<String>,
-    /// How long it lasts at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<Span>,
-    /// What happens then.
-    pub on_deadline: OnDeadline,
-    /// Whether it is a long wait.
-    pub park: bool,
-    /// Why, for the people who are asked; a template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The JSON Schema of the payload that ends it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<Json>,
-    /// What ends it.
-    pub wait_type: WaitType,
-}
-
-/// What a node does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NodeKind {
-    /// A gate: completes with `true` where its `when` holds, else it is skipped.
-    Condition,
-    /// A model call.
-    Llm(LlmNode),
-    /// A durable pause.
-    Sleep(Span),
-    /// A tool call with its input, whose texts are templates.
-    Tool {
-        /// The input.
-        input: Json,
-        /// The tool's name.
-        tool: ToolName,
-    },
-    /// A value built from templates.
-    Transform(Json),
-    /// A wait for an outside message.
-    Wait(WaitNode),
-}
-
-impl NodeKind {
-    /// Its name in files.
-    #[must_use]
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Condition => "condition",
-            Self::Llm(_) => "llm",
-            Self::Sleep(_) => "sleep",
-            Self::Tool { .. } => "tool",
-            Self::Transform(_) => "transform",
-            Self::Wait(_) => "wait",
-        }
-    }
-
-    /// Whether a step of it does nothing but wait for something outside.
-    #[must_use]
-    pub const fn waits(&self) -> bool {
-        match self {
-            Self::Sleep(_) | Self::Wait(_) => true,
-            Self::Condition | Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => false,
-        }
-    }
-}
-
-/// A vertex of the plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Node {
-    /// Its name, unique in the plan.
-    pub id: NodeId,
-    /// How many of its needs it waits for.
-    #[serde(default, skip_serializing_if = "Join::is_all")]
-    pub join: Join,
-    /// What it does.
-    pub kind: NodeKind,
-    /// The nodes before it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub needs: Vec<NodeId>,
-    /// What follows when it fails.
-    #[serde(default, skip_serializing_if = "OnFailure::is_fail_fast")]
-    pub on_failure: OnFailure,
-    /// Its own retry policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry: Option<RetryPolicy>,
-    /// The time one try may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<Span>,
-    /// The condition without which it is skipped.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub when: Option<String>,
-}
-
-impl Node {
-    /// A node that needs none and says nothing else of itself.
-    #[must_use]
-    pub fn new(id: impl Into<NodeId>, kind: NodeKind) -> Self {
-        Self {
-            id: id.into(),
-            join: Join::All,
-            kind,
-            needs: Vec::new(),
-            on_failure: OnFailure::FailFast,
-            retry: None,
-            timeout: None,
-            when: None,
-        }
-    }
-}
 
 /// What a job may use up at most. Exceeding it fails the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -278,6 +102,14 @@ pub enum GraphError {
     /// Nodes need each other in a circle.
     #[error("the nodes {} need each other in a circle", .0.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(" → "))]
     Cycle(Vec<NodeId>),
+    /// The work that a map does for its items is of a kind that it cannot be.
+    #[error("node `{node}` does {kind} for each item, which only nodes of the plan do")]
+    BadItemKind {
+        /// What its work is.
+        kind: &'static str,
+        /// The node.
+        node: NodeId,
+    },
     /// A node calls a tool that the plan does not have.
     #[error("node `{node}` calls the tool `{tool}`, which is not defined")]
     UnknownTool {
@@ -335,10 +167,16 @@ impl Plan {
             {
                 errors.push(GraphError::BadJoin { least, needs: node.needs.len(), node: node.id.clone() });
             }
-            if let NodeKind::Tool { tool, .. } = &node.kind
-                && !self.tools.contains_key(tool)
-            {
-                errors.push(GraphError::UnknownTool { node: node.id.clone(), tool: tool.clone() });
+            let each = node.work.each();
+            if let Some(each) = each.filter(|each| !each.kind.is_for_items()) {
+                errors.push(GraphError::BadItemKind { kind: each.kind.as_str(), node: node.id.clone() });
+            }
+            for work in [&node.work].into_iter().chain(each) {
+                if let NodeKind::Tool { tool, .. } = &work.kind
+                    && !self.tools.contains_key(tool)
+                {
+                    errors.push(GraphError::UnknownTool { node: node.id.clone(), tool: tool.clone() });
+                }
             }
         }
         if !errors.is_empty() {
@@ -444,31 +282,31 @@ impl CompiledPlan {
         self.plan.tools.get(name)
     }
 
-    /// The tool a node calls, where it calls one.
+    /// The tool that work calls, where it calls one.
     #[must_use]
-    pub fn tool_of(&self, node: &Node) -> Option<(&ToolName, &Tool)> {
-        match &node.kind {
+    pub fn tool_of(&self, work: &Work) -> Option<(&ToolName, &Tool)> {
+        match &work.kind {
             NodeKind::Tool { tool, .. } => self.plan.tools.get_key_value(tool),
             NodeKind::Condition
             | NodeKind::Llm(_)
+            | NodeKind::Map(_)
             | NodeKind::Sleep(_)
             | NodeKind::Transform(_)
             | NodeKind::Wait(_) => None,
         }
     }
 
-    /// The retry policy that applies to a node: its own, else the agent's.
+    /// The retry policy that applies to work: its own, else the agent's.
     #[must_use]
-    pub fn retry_of<'a>(&'a self, node: &'a Node) -> &'a RetryPolicy {
-        node.retry.as_ref().unwrap_or(&self.plan.retry)
+    pub fn retry_of<'a>(&'a self, work: &'a Work) -> &'a RetryPolicy {
+        work.retry.as_ref().unwrap_or(&self.plan.retry)
     }
 
-    /// The time one try of a node may take: the narrowest setting wins in the order node, tool, agent,
-    /// server.
+    /// The time one try may take: the narrowest setting wins in the order work, tool, agent, server.
     #[must_use]
-    pub fn timeout_of(&self, node: &Node, server: Span) -> Span {
-        let tool = self.tool_of(node).and_then(|(_, tool)| tool.timeout);
-        node.timeout.or(tool).or(self.plan.step_timeout).unwrap_or(server)
+    pub fn timeout_of(&self, work: &Work, server: Span) -> Span {
+        let tool = self.tool_of(work).and_then(|(_, tool)| tool.timeout);
+        work.timeout.or(tool).or(self.plan.step_timeout).unwrap_or(server)
     }
 }
 
@@ -579,40 +417,40 @@ mod tests {
     #[test]
     fn a_tool_that_is_not_defined_is_named() {
         let mut graph = Plan::clone(&plan(&[("a", &[])]));
-        graph.nodes[0].kind = NodeKind::Tool { input: Json::null(), tool: "t".into() };
+        graph.nodes[0].work.kind = NodeKind::Tool { input: Json::null(), tool: "t".into() };
         let missing = GraphError::UnknownTool { node: "a".into(), tool: "t".into() };
         assert_eq!(Arc::new(graph.clone()).compile().unwrap_err(), [missing]);
         graph.tools.insert("t".into(), tool(None));
         let compiled = Arc::new(graph.clone()).compile().unwrap();
         let expected = ("t".into(), tool(None));
-        assert_eq!(compiled.tool_of(&graph.nodes[0]), Some((&expected.0, &expected.1)));
+        assert_eq!(compiled.tool_of(&graph.nodes[0].work), Some((&expected.0, &expected.1)));
         assert_eq!((compiled.tool(&"t".into()), compiled.tool(&"u".into())), (Some(&expected.1), None));
         let plain = plan(&[("a", &[])]).compile().unwrap();
-        assert_eq!(plain.tool_of(&plain.plan().nodes[0]), None);
+        assert_eq!(plain.tool_of(&plain.plan().nodes[0].work), None);
     }
 
     #[test]
     fn the_narrowest_setting_holds() {
         let secs = Span::from_secs;
         let mut graph = Plan::clone(&plan(&[("a", &[])]));
-        graph.nodes[0].kind = NodeKind::Tool { input: Json::null(), tool: "t".into() };
+        graph.nodes[0].work.kind = NodeKind::Tool { input: Json::null(), tool: "t".into() };
         graph.tools.insert("t".into(), tool(None));
         let timeout = |graph: &Plan| {
             let compiled = Arc::new(graph.clone()).compile().unwrap();
-            compiled.timeout_of(&graph.nodes[0], secs(4))
+            compiled.timeout_of(&graph.nodes[0].work, secs(4))
         };
         assert_eq!(timeout(&graph), secs(4));
         graph.step_timeout = Some(secs(3));
         assert_eq!(timeout(&graph), secs(3));
         graph.tools.insert("t".into(), tool(Some(secs(2))));
         assert_eq!(timeout(&graph), secs(2));
-        graph.nodes[0].timeout = Some(secs(1));
+        graph.nodes[0].work.timeout = Some(secs(1));
         assert_eq!(timeout(&graph), secs(1));
         let compiled = Arc::new(graph.clone()).compile().unwrap();
-        assert_eq!(compiled.retry_of(&graph.nodes[0]), &graph.retry);
+        assert_eq!(compiled.retry_of(&graph.nodes[0].work), &graph.retry);
         let own = RetryPolicy { max_attempts: 9, ..RetryPolicy::default() };
-        graph.nodes[0].retry = Some(own.clone());
-        assert_eq!(compiled.retry_of(&graph.nodes[0]), &own);
+        graph.nodes[0].work.retry = Some(own.clone());
+        assert_eq!(compiled.retry_of(&graph.nodes[0].work), &own);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! What comes next in a job: a pure function of its plan and its steps.
 
+mod items;
+
+pub use items::items_at_once;
+
 use crate::event::{BranchStatus, SkipReason};
 use crate::id::NodeId;
 use crate::path::StepPath;
-use crate::plan::{CompiledPlan, Node};
+use crate::plan::{CompiledPlan, Node, Step};
 use crate::state::{JobState, StepState};
 use crate::step::StepStatus;
 
@@ -97,8 +101,9 @@ pub fn failed<'a>(state: &JobState, plan: &'a CompiledPlan) -> Option<&'a NodeId
 /// Work that may go on beside each other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Due<'a> {
-    /// These nodes: each to be started, or somewhere on its way. Where there is none, all that is left waits.
-    Open(Vec<&'a Node>),
+    /// These steps: each to be started, or somewhere on its way. Where there is none, all that is left waits. Of a map that
+    /// has begun they are its items, until it is to end itself.
+    Open(Vec<Step<'a>>),
     /// As [`Next::Skip`].
     Skip(&'a Node, SkipReason),
     /// As [`Next::Failed`]: the first of the set that has, in the order of their names.
@@ -140,13 +145,13 @@ impl<'a> Found<'a> {
     fn note(&mut self, state: &JobState, node: &'a Node, waits: bool) -> bool {
         let begins = !waits && state.node_status(&node.id) == StepStatus::Pending;
         if waits {
-            self.begins_to_wait |= node.kind.waits() && state.blocks.of(&StepPath::from(&node.id)).is_none();
+            self.begins_to_wait |= node.work.kind.waits() && state.blocks.of(&StepPath::from(&node.id)).is_none();
         } else if !begins {
             self.begun.push(node);
-        } else if node.kind.waits() {
+        } else if node.work.kind.waits() {
             self.wait.get_or_insert(node);
         }
-        begins && !node.kind.waits()
+        begins && !node.work.kind.waits()
     }
 
     /// What is to be worked on, at most so many at once: what has begun, then eager nodes, then those of the set. One that
@@ -165,8 +170,8 @@ impl<'a> Found<'a> {
 /// Finds what may be worked on, at most so many nodes at once, and moves the cursor over what has ended. A set is a level of
 /// the plan: none of the next level starts before all of this one have ended. It runs in the order of the nodes' names; one
 /// with a wait or a sleep in it runs one node at a time. Eager nodes ([`CompiledPlan::is_eager`]) belong to no set: each
-/// starts as soon as what it needs allows, before those of the set that have not begun. `waits` says which steps wait beside
-/// those that the job is blocked on; neither count.
+/// starts as soon as what it needs allows, before those of the set that have not begun. Items of a map have a bound of their
+/// own, and count as one node. `waits` says which steps wait beside those that the job is blocked on; neither count.
 #[must_use]
 pub fn due<'a>(
     state: &JobState,
@@ -175,14 +180,15 @@ pub fn due<'a>(
     cursor: &mut Cursor,
     waits: impl Fn(&StepPath) -> bool,
 ) -> Due<'a> {
-    let waits = |node: &Node| {
-        let path = StepPath::from(&node.id);
-        state.blocks.of(&path).is_some() || waits(&path)
+    let step_waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
+    let waits = |node: &Node| step_waits(&StepPath::from(&node.id)) || items::all_wait(state, node, &step_waits);
+    let steps = |nodes: Vec<&'a Node>| {
+        Due::Open(nodes.into_iter().flat_map(|node| items::steps_of(state, node, &step_waits)).collect())
     };
     if bound <= 1 {
         return match next(state, plan, &mut cursor.place) {
             Next::Node(node) if waits(node) => Due::Open(Vec::new()),
-            Next::Node(node) => Due::Open(vec![node]),
+            Next::Node(node) => steps(vec![node]),
             Next::Skip(node, reason) => Due::Skip(node, reason),
             Next::Failed(node) => Due::Failed(node),
             Next::Done => Due::Done,
@@ -192,7 +198,7 @@ pub fn due<'a>(
     let first = in_levels(state, plan, bound, cursor, &waits, &mut found);
     match first.or_else(|| in_no_level(state, plan, bound, cursor, &waits, &mut found)) {
         Some(due) => due,
-        None if found.unfinished => Due::Open(found.open(bound)),
+        None if found.unfinished => steps(found.open(bound)),
         None => Due::Done,
     }
 }
@@ -364,7 +370,7 @@ mod tests {
             }
             let waits = |path: &StepPath| held.contains(&&*path.text());
             told.push(match due(&state, plan, bound, &mut cursor, waits) {
-                Due::Open(nodes) => nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(" "),
+                Due::Open(steps) => steps.iter().map(|step| step.path.to_string()).collect::<Vec<_>>().join(" "),
                 Due::Skip(node, _) => format!("skip {}", node.id),
                 Due::Failed(node) => format!("failed {node}"),
                 Due::Done => "done".to_owned(),
@@ -485,7 +491,7 @@ mod tests {
             state
         };
         let at = |state: &JobState, bound| match due(state, &plan, bound, &mut Cursor::default(), |_| false) {
-            Due::Open(nodes) => nodes.iter().map(|node| node.id.to_string()).collect::<Vec<_>>().join(" "),
+            Due::Open(steps) => steps.iter().map(|step| step.path.to_string()).collect::<Vec<_>>().join(" "),
             other => format!("{other:?}"),
         };
         for bound in [1, 8] {
@@ -620,7 +626,7 @@ mod tests {
         .into_iter()
         .collect();
         let due = due(&state, &plan, 8, &mut Cursor::default(), |_| false);
-        assert!(matches!(&due, Due::Open(nodes) if nodes.len() == 1 && nodes[0].id == "v".into()), "{due:?}");
+        assert!(matches!(&due, Due::Open(nodes) if nodes.len() == 1 && nodes[0].path == "v".into()), "{due:?}");
         // A set's own wait does not begin beside one that is not in it.
         let nodes = [node("a", &[], false), wait("w", Join::Any, &["a"]), node("x", &[], true)];
         let plan = made(nodes.into_iter());

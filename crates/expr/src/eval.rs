@@ -159,11 +159,23 @@ impl<'a, 'm> Eval<'a, 'm> {
         let found = self.locals.iter().rev().position(|(local, _)| *local == name);
         self.meter.bytes(found.unwrap_or(self.locals.len()).saturating_mul(PER_LOCAL))?;
         let value = found.and_then(|behind| self.locals.iter().rev().nth(behind)).map(|(_, value)| value);
-        let value = value.ok_or_else(|| ExprError::Undefined { name: shortened(name) })?;
+        let value = match value {
+            Some(value) => value,
+            None => return self.of_item(name).ok_or_else(|| ExprError::Undefined { name: shortened(name) }),
+        };
         if let Cow::Owned(value) = value {
             self.meter.copy(value)?;
         }
         Ok(value.clone())
+    }
+
+    /// What a name that no statement has given says of the item that the template is about.
+    fn of_item(&self, name: &str) -> Option<Operand<'a>> {
+        let item = self.scope.item?;
+        if name == item.name {
+            return Some(Cow::Borrowed(item.value.value()));
+        }
+        (name == crate::index_name(item.name)).then(|| Cow::Owned(Value::from(item.index)))
     }
 
     fn slice(&mut self, of: &'a Expr, from: Option<&'a Expr>, to: Option<&'a Expr>) -> Result<Operand<'a>, ExprError> {

@@ -83,9 +83,22 @@ impl Ended {
     }
 }
 
+/// The item of a map whose work a template is a part of.
+#[derive(Debug, Clone, Copy)]
+pub struct Item<'s> {
+    /// Its place in the list.
+    pub index: u32,
+    /// What it is called; its place is called so with `_index` behind it.
+    pub name: &'s str,
+    /// It.
+    pub value: &'s Json,
+}
+
 /// What one template sees of the names of its job.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'s> {
+    /// The item that it is about.
+    pub item: Option<Item<'s>>,
     /// The names.
     pub names: &'s Context,
     /// Nodes that are open for it, whatever has become of them since.
@@ -96,11 +109,21 @@ impl<'s> From<&'s Context> for Scope<'s> {
     /// All of them.
     fn from(names: &'s Context) -> Self {
         static NONE: BTreeSet<NodeId> = BTreeSet::new();
-        Self { names, open: &NONE }
+        Self { item: None, names, open: &NONE }
     }
 }
 
 impl<'s> Scope<'s> {
+    /// What is known of names before a template is read.
+    fn known(self) -> Names {
+        let mut known = Names::default();
+        if let Some(item) = self.item {
+            known.locals.push(item.name.to_owned());
+            known.locals.push(index_name(item.name));
+        }
+        known
+    }
+
     /// How a node has ended; nothing of one that is open.
     pub(crate) fn ended(self, node: &str) -> Option<&'s Ended> {
         self.names.nodes.get(node).filter(|_| !self.open.contains(node))
@@ -129,6 +152,39 @@ pub enum Place {
     ToolBody,
     /// In a tool's headers: `input`, `job`, `env`.
     ToolHeader,
+}
+
+/// Where a template stands, and the item of a map that it may name there.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing<'p> {
+    /// What the item is called.
+    pub item: Option<&'p str>,
+    /// Where it stands.
+    pub place: Place,
+}
+
+impl From<Place> for Standing<'_> {
+    /// Where no item is.
+    fn from(place: Place) -> Self {
+        Self { item: None, place }
+    }
+}
+
+impl Standing<'_> {
+    fn known(self) -> Names {
+        let mut known = Names { place: Some(self.place), ..Names::default() };
+        if let Some(item) = self.item {
+            known.locals.push(item.to_owned());
+            known.locals.push(index_name(item));
+        }
+        known
+    }
+}
+
+/// Whether a name can be that of an item: it has no meaning of its own, and can be written in a template.
+#[must_use]
+pub fn is_free_name(name: &str) -> bool {
+    parse::is_free_name(name)
 }
 
 /// What a template refers to.
@@ -203,7 +259,7 @@ impl<'s> Texts<'s> {
             return Ok(template.to_owned());
         }
         self.meter.next_text(template)?;
-        let statements = parsed(template, &mut Names::default())?;
+        let statements = parsed(template, &mut self.scope.known())?;
         let mut text = String::new();
         Eval::new(self.scope, &mut self.meter).statements(&statements, &mut text)?;
         Ok(text)
@@ -236,7 +292,7 @@ impl<'s> Texts<'s> {
             return Ok(Rendered { origin: None, text: template.to_owned() });
         }
         self.meter.next_text(template)?;
-        let statements = parsed(template, &mut Names::default())?;
+        let statements = parsed(template, &mut self.scope.known())?;
         let mut text = String::new();
         let mut eval = Eval::new(self.scope, &mut self.meter);
         eval.address = Some(Address::new());
@@ -252,7 +308,7 @@ impl<'s> Texts<'s> {
     pub fn holds(&mut self, expr: &str) -> Result<bool, ExprError> {
         check_length(expr)?;
         self.meter.next_text(expr)?;
-        let expr = statements::condition(expr, &mut Names::default())?;
+        let expr = statements::condition(expr, &mut self.scope.known())?;
         let value = Eval::new(self.scope, &mut self.meter).expr(&expr)?;
         Ok(ops::truth(&value))
     }
@@ -276,15 +332,21 @@ pub fn condition<'s>(expr: &str, scope: impl Into<Scope<'s>>) -> Result<bool, Ex
     Texts::new(scope).holds(expr)
 }
 
+/// What the place of an item is called.
+#[must_use]
+pub fn index_name(item: &str) -> String {
+    format!("{item}_index")
+}
+
 /// Checks one template's syntax, filters, tests and names, and answers what it refers to.
 ///
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
-pub fn check_template(text: &str, place: Place) -> Result<References, ExprError> {
+pub fn check_template<'p>(text: &str, place: impl Into<Standing<'p>>) -> Result<References, ExprError> {
     if is_literal(text) {
         return Ok(References::default());
     }
-    let mut names = Names { place: Some(place), ..Names::default() };
+    let mut names = place.into().known();
     parsed(text, &mut names)?;
     Ok(names.references)
 }
@@ -307,9 +369,9 @@ pub fn check_address(text: &str) -> Result<References, ExprError> {
 ///
 /// # Errors
 /// [`ExprError`] says what is wrong with it.
-pub fn check_condition(text: &str, place: Place) -> Result<References, ExprError> {
+pub fn check_condition<'p>(text: &str, place: impl Into<Standing<'p>>) -> Result<References, ExprError> {
     check_length(text)?;
-    let mut names = Names { place: Some(place), ..Names::default() };
+    let mut names = place.into().known();
     statements::condition(text, &mut names)?;
     Ok(names.references)
 }
@@ -355,7 +417,7 @@ fn render_value(template: &Value, scope: Scope<'_>, meter: &mut Meter) -> Result
 
 fn render_string(text: &str, scope: Scope<'_>, meter: &mut Meter) -> Result<Value, ExprError> {
     meter.next_template(text)?;
-    let statements = parsed(text, &mut Names::default())?;
+    let statements = parsed(text, &mut scope.known())?;
     if let [Stmt::Emit(expr)] = statements.as_slice() {
         let value = Eval::new(scope, meter).expr(expr)?;
         meter.output(weight(&value))?;

@@ -13,6 +13,8 @@ use crate::{Place, References, filters, predicates};
 
 mod names;
 
+pub(crate) use names::is_free_name;
+
 /// Deepest tree of one template.
 pub(crate) const DEPTH_MAX: u32 = 100;
 /// Deepest recursion of the parser: one level of an expression passes through ten functions.

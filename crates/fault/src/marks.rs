@@ -21,6 +21,8 @@ macro_rules! marks {
 }
 
 marks! {
+    /// An item was given up that was under way when its map failed with another.
+    ItemGivenUp,
     /// An operator's answer came when another permit was in doubt already.
     AnswerForOldPermit,
     /// Two bodies of one job were under way at once.

@@ -167,13 +167,10 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     Some(match kind {
         EventKind::NodeStarted => NodeStarted::new(node, permit).into(),
         EventKind::NodeFinished => NodeFinished {
-            absorbed: false,
-            error: None,
             model: optional(c, model),
-            node,
             output: optional(b, value),
-            result: of(&results, c),
-            took_us: None,
+            stopped: c > 250,
+            ..NodeFinished::new(node, of(&results, c))
         }
         .into(),
         EventKind::NodeRetryScheduled => {

@@ -334,8 +334,9 @@ fn program(steps: &[Step], max_tool_calls: Option<u32>) -> Option<Program> {
         let needs = place.checked_sub(1).map(|before| paths[before].node().clone()).into_iter().collect();
         // An idempotent tool's back-off is a long one: the job is given back.
         let long = RetryPolicy { backoff: Span::from_secs(10), ..retry.clone() };
-        let retry = matches!(step, Step::Idempotent).then_some(long);
-        list.push(Node { needs, retry, ..Node::new(paths[place].node().clone(), kind) });
+        let mut node = Node { needs, ..Node::new(paths[place].node().clone(), kind) };
+        node.work.retry = matches!(step, Step::Idempotent).then_some(long);
+        list.push(node);
     }
     tools.insert(ToolName::from("ask"), made(EffectClass::Pure, Step::Idempotent));
     let plan = Plan {

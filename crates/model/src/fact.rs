@@ -322,10 +322,7 @@ impl Fact {
 
     fn step_event(self, job: u8, program: &Program) -> Event {
         let id = |node: u8| program.paths[usize::from(node)].clone();
-        let finished = |node, error, result| {
-            let (model, output, took_us) = (None, None, None);
-            NodeFinished { absorbed: false, error, model, node: id(node), output, result, took_us }
-        };
+        let finished = |node, error, result| NodeFinished { error, ..NodeFinished::new(id(node), result) };
         match self {
             Self::Started { node, number } => NodeStarted::new(id(node), u32::from(number)).into(),
             Self::Finished { node, tool } => {

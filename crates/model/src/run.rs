@@ -326,6 +326,7 @@ impl<'s> Deciding<'s> {
         let plan = if unasked { &program.unbounded } else { &program.plan };
         decide(&View {
             accepted_from: None,
+            calls: state.tool_calls(plan),
             fence: fence(self.run.epoch),
             ids: &Name(permit.id()),
             rows: &self.rows,
@@ -338,6 +339,7 @@ impl<'s> Deciding<'s> {
             rested: false,
             state,
             step_timeout: LIFETIME,
+            work: &plan.plan().nodes[usize::from(node)].work,
         })
     }
 

@@ -77,8 +77,8 @@ pub struct Draft {
     expected_signals: Option<ExpectedSignals>,
     /// Changes of the ledger beside those of the facts.
     settles: Vec<LedgerWrite>,
-    /// The last place at which a checkpoint was written.
-    checkpoint_seq: u64,
+    /// The last checkpoint that was written.
+    last: LastCheckpoint,
     /// The state before the first entry, if it is to be kept as a checkpoint.
     checkpoint: Option<Checkpoint>,
     /// How many of the entries, from the first on, are in a unit that is being written, and the timers that it leaves.
@@ -90,6 +90,41 @@ pub struct Draft {
     timers: Vec<TimerId>,
     /// The place at which the state was found too large for a checkpoint; 0 if it was not.
     too_large_at: u64,
+}
+
+/// The newest checkpoint of a job.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LastCheckpoint {
+    /// Its bytes.
+    bytes: usize,
+    /// Its place; 0 where there is none.
+    seq: u64,
+}
+
+impl LastCheckpoint {
+    /// This one.
+    #[must_use]
+    pub fn of(checkpoint: &Checkpoint) -> Self {
+        Self { bytes: checkpoint.state.len(), seq: checkpoint.seq }
+    }
+
+    /// Its place; 0 where there is none.
+    #[must_use]
+    pub const fn seq(self) -> u64 {
+        self.seq
+    }
+
+    /// The place from which on the next one is due. A large one is followed by more events, up to a quarter of those before
+    /// it, so that all checkpoints of a job together stay in proportion to its history, and so does what is left to be folded.
+    pub(crate) fn due(self) -> u64 {
+        let paid = u64::try_from(self.bytes / limits::CHECKPOINT_BYTES_PER_EVENT).unwrap_or(u64::MAX);
+        let even = if aetheris_fault::planted!("checkpoints-at-even-places") { 0 } else { paid };
+        self.seq + checkpoint_every().max(even.min(self.seq / 4))
+    }
+}
+
+fn checkpoint_every() -> u64 {
+    aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS)
 }
 
 /// What became of a draft that was laid onto a newer state.
@@ -104,7 +139,7 @@ pub enum Rebased {
 impl Draft {
     /// A draft on a state that is as the store has it.
     #[must_use]
-    pub fn new(state: JobState, guard: Guard, checkpoint_seq: u64) -> Self {
+    pub fn new(state: JobState, guard: Guard, last: LastCheckpoint) -> Self {
         let timers = timers_of(&state);
         Self {
             entries: Vec::new(),
@@ -112,7 +147,7 @@ impl Draft {
             lease: LeaseChange::Keep,
             expected_signals: None,
             settles: Vec::new(),
-            checkpoint_seq,
+            last,
             checkpoint: None,
             sent: (0, Vec::new()),
             seq: state.seq,
@@ -128,10 +163,10 @@ impl Draft {
         &self.state
     }
 
-    /// The place at which the last checkpoint was written.
+    /// The last checkpoint that was written.
     #[must_use]
-    pub fn checkpoint_seq(&self) -> u64 {
-        self.checkpoint_seq
+    pub fn last_checkpoint(&self) -> LastCheckpoint {
+        self.last
     }
 
     /// How many facts are to be written.
@@ -199,8 +234,7 @@ impl Draft {
 
     /// Whether the state after all its entries is to be kept as a checkpoint.
     fn wants_checkpoint(&self) -> bool {
-        let every = aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS);
-        self.state.seq >= self.checkpoint_seq.max(self.too_large_at) + every
+        self.state.seq >= self.last.due().max(self.too_large_at + checkpoint_every())
     }
 
     /// Keeps the state as a checkpoint if it is within its bound. If not, the job is folded from further back, and
@@ -331,7 +365,7 @@ impl Draft {
             self.state.stamp(&entry.fact.event, committed.at);
         }
         if let Some(checkpoint) = self.checkpoint.take() {
-            self.checkpoint_seq = checkpoint.seq;
+            self.last = LastCheckpoint::of(&checkpoint);
         }
         self.seq = seq;
     }
@@ -347,7 +381,7 @@ impl Draft {
 
     /// Begins anew on a state that is as the store has it.
     fn restart(&mut self, state: JobState) {
-        *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.checkpoint_seq) };
+        *self = Self { too_large_at: self.too_large_at, ..Self::new(state, self.guard, self.last) };
     }
 
     /// Lays the facts onto a newer state, as far as it allows them, and none that decide how the
@@ -506,11 +540,34 @@ mod tests {
         let mut state = JobState::new(JobId::from_u128(1));
         state.seq = limits::CHECKPOINT_EVENTS;
         state.message = Json::new("x".repeat(message).into());
-        let mut draft = Draft::new(state, Guard::Outside, 0);
+        let mut draft = Draft::new(state, Guard::Outside, LastCheckpoint::default());
         // Whether the reducer takes the fact is not the question here.
         drop(draft.push(&SystemIds, JobCancelled {}));
         let checkpoint = draft.checkpoint.clone();
         (draft, checkpoint)
+    }
+
+    /// A state grows with its history: the checkpoints of a long job are written the rarer, the larger they are, so that all
+    /// of them together are a few times its last.
+    #[test]
+    fn the_checkpoints_of_a_job_stay_in_proportion_to_its_history() {
+        for of_event in [100, 400, 4_000] {
+            let (mut last, mut written, mut count) = (LastCheckpoint::default(), 0, 0_u64);
+            for seq in 1..=limits::JOB_EVENTS_MAX {
+                if seq >= last.due() {
+                    let bytes = of_event * usize::try_from(seq).unwrap();
+                    last = LastCheckpoint { bytes, seq };
+                    (written, count) = (written + bytes, count + 1);
+                }
+            }
+            let history = of_event * usize::try_from(limits::JOB_EVENTS_MAX).unwrap();
+            assert!(written < 7 * history, "{of_event}: {written} bytes of checkpoints for {history} of state");
+            assert!(count > 20, "{of_event}: {count} checkpoints");
+        }
+        assert_eq!(LastCheckpoint::default().due(), limits::CHECKPOINT_EVENTS);
+        assert_eq!(LastCheckpoint { bytes: 10_000, seq: 60_000 }.due(), 60_000 + limits::CHECKPOINT_EVENTS);
+        assert_eq!(LastCheckpoint { bytes: 1_024_000, seq: 60_000 }.due(), 62_000);
+        assert_eq!(LastCheckpoint { bytes: 64 << 20, seq: 60_000 }.due(), 75_000);
     }
 
     #[test]
@@ -537,7 +594,7 @@ mod tests {
             (2 * every, true, Some(2 * every)),
         ] {
             let state = JobState { seq, ..running() };
-            let mut draft = Draft::new(state.clone(), Guard::Outside, 0);
+            let mut draft = Draft::new(state.clone(), Guard::Outside, LastCheckpoint::default());
             draft.too_large_at = every;
             if rebased {
                 draft.rebase(state);
@@ -552,13 +609,13 @@ mod tests {
     fn a_delay_is_counted_by_its_requeue_alone() {
         let not_before = |draft: &Draft| draft.unit(Purpose::Record, EventId::from_u128(1)).row.unwrap().not_before;
         let delay = Span::from_secs(5);
-        let mut draft = Draft::new(running(), Guard::Outside, 0);
+        let mut draft = Draft::new(running(), Guard::Outside, LastCheckpoint::default());
         let requeued = JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
         draft.push(&SystemIds, requeued).unwrap();
         assert_eq!(not_before(&draft), Some(Due::After(delay)));
         let (not_before_delay, at) = (Some(delay), Timestamp::from_micros(7));
         let state = JobState { not_before: Some(at), not_before_delay, status: JobStatus::Pending, ..running() };
-        let mut draft = Draft::new(state, Guard::Outside, 0);
+        let mut draft = Draft::new(state, Guard::Outside, LastCheckpoint::default());
         draft.push(&SystemIds, JobPaused { reason: PauseReason::Operator }).unwrap();
         assert_eq!(not_before(&draft), Some(Due::At(at)));
     }
@@ -566,7 +623,7 @@ mod tests {
     /// Whoever waits for timers is woken by a write that sets one, and by no other.
     #[test]
     fn a_draft_sets_a_timer_where_one_of_its_facts_does() {
-        let mut draft = Draft::new(running(), Guard::Outside, 0);
+        let mut draft = Draft::new(running(), Guard::Outside, LastCheckpoint::default());
         draft.push(&SystemIds, started("a")).unwrap();
         assert!(!draft.sets_timer());
         draft.push(&SystemIds, TimerSet { after_us: 1, timer: TimerId::Wait("a".into()) }).unwrap();
@@ -605,7 +662,7 @@ mod tests {
     #[test]
     fn what_was_written_is_not_written_again() {
         let every = limits::CHECKPOINT_EVENTS;
-        let mut draft = Draft::new(JobState { seq: every, ..running() }, Guard::Outside, 0);
+        let mut draft = Draft::new(JobState { seq: every, ..running() }, Guard::Outside, LastCheckpoint::default());
         draft.push(&SystemIds, TimerSet { after_us: 5, timer: TimerId::Deadline }).unwrap();
         draft.release();
         draft.expect_signals(expected());
@@ -616,7 +673,7 @@ mod tests {
         assert_eq!((first.ledger.len(), first.checkpoint.map(|kept| kept.seq)), (1, Some(every)));
         draft.written(&Committed { at: Timestamp::from_micros(10), head: Hash::ZERO, seq: every + 1 });
         assert_eq!(draft.state().timers[&TimerId::Deadline].due, Timestamp::from_micros(15));
-        assert_eq!(draft.checkpoint_seq(), every);
+        assert_eq!(draft.last_checkpoint().seq(), every);
         let next = unit(&draft);
         let row = Some(Projection::of(draft.state(), false));
         let id = EventId::from_u128(4);
@@ -631,7 +688,7 @@ mod tests {
     fn ahead() -> (Draft, UnitOfWork) {
         let mut state = running();
         state.apply(&TimerSet { after_us: 5, timer: TimerId::Deadline }.into()).unwrap();
-        let mut draft = Draft::new(state, Guard::Outside, 0);
+        let mut draft = Draft::new(state, Guard::Outside, LastCheckpoint::default());
         draft.push(&SystemIds, started("a")).unwrap();
         let sent = draft.send(Purpose::Record, EventId::from_u128(4)).unwrap();
         assert!(draft.send(Purpose::Record, EventId::from_u128(4)).is_none(), "one at a time");
@@ -684,7 +741,8 @@ mod tests {
     fn what_has_to_be_awaited_is_not_sent_ahead() {
         let every = limits::CHECKPOINT_EVENTS;
         let with = |change: fn(&mut Draft)| {
-            let mut draft = Draft::new(JobState { seq: every - 2, ..running() }, Guard::Outside, 0);
+            let mut draft =
+                Draft::new(JobState { seq: every - 2, ..running() }, Guard::Outside, LastCheckpoint::default());
             draft.push(&SystemIds, started("a")).unwrap();
             change(&mut draft);
             draft.send(Purpose::Record, EventId::from_u128(4)).is_some()
@@ -700,7 +758,7 @@ mod tests {
     #[test]
     fn from_the_first_fact_that_is_refused_on_a_draft_is_cut() {
         let drafted = || {
-            let mut draft = Draft::new(running(), Guard::Outside, 0);
+            let mut draft = Draft::new(running(), Guard::Outside, LastCheckpoint::default());
             for node in ["a", "b", "c"] {
                 draft.push(&SystemIds, started(node)).unwrap();
             }
@@ -732,7 +790,7 @@ mod tests {
             state.apply(&started("a").into()).unwrap();
             state
         };
-        let mut draft = Draft::new(begun(), Guard::Outside, 0);
+        let mut draft = Draft::new(begun(), Guard::Outside, LastCheckpoint::default());
         draft.push(&SystemIds, started("b")).unwrap();
         draft.push(&SystemIds, waiting("b")).unwrap();
         draft.push(&SystemIds, JobWaiting { correlation_key: None, ..waiting("a") }).unwrap();
@@ -751,7 +809,7 @@ mod tests {
         let requeued = JobRequeued { after_us: Some(5), reason: RequeueReason::Retry };
         let failed = aetheris_core::event::JobFailed { error, node: None };
         for decides in [Event::from(requeued), failed.into()] {
-            let mut draft = Draft::new(running(), Guard::Outside, 0);
+            let mut draft = Draft::new(running(), Guard::Outside, LastCheckpoint::default());
             draft.push(&SystemIds, started("a")).unwrap();
             draft.push(&SystemIds, decides).unwrap();
             draft.release();
@@ -767,7 +825,7 @@ mod tests {
     /// A run that met a signal goes on and holds the job: only what blocked it is decided anew.
     #[test]
     fn a_draft_that_must_not_block_keeps_what_comes_before_and_the_lease() {
-        let mut draft = Draft::new(running(), Guard::Outside, 0);
+        let mut draft = Draft::new(running(), Guard::Outside, LastCheckpoint::default());
         draft.push(&SystemIds, started("a")).unwrap();
         draft.push(&SystemIds, waiting("a")).unwrap();
         draft.push(&SystemIds, TimerSet { after_us: 5, timer: TimerId::Wait("a".into()) }).unwrap();
@@ -787,7 +845,7 @@ mod tests {
             .script(Op::Commit(Purpose::Record), lost(sends, Fault::Lost))
             .script(Op::ResolveUnknown, lost(looks, Fault::Before));
         let store = FaultyStore::new(Arc::new(MemoryStore::new(Arc::new(ManualClock::default()))), plan);
-        let draft = Draft::new(running(), Guard::Outside, 0);
+        let draft = Draft::new(running(), Guard::Outside, LastCheckpoint::default());
         write(&store, || unit(&draft)).await.unwrap_err()
     }
 
@@ -822,7 +880,7 @@ mod tests {
     #[test]
     fn a_draft_keeps_what_it_also_settles_when_it_is_laid_onto_a_newer_state() {
         let job = JobId::from_u128(1);
-        let mut draft = Draft::new(JobState::new(job), Guard::Outside, 0);
+        let mut draft = Draft::new(JobState::new(job), Guard::Outside, LastCheckpoint::default());
         let (key, permit_id) = (IdempotencyKey::from_u128(2), PermitId::from_u128(3));
         let settle = LedgerWrite::See { key, permit_id };
         draft.also_settle(settle.clone());
@@ -833,7 +891,7 @@ mod tests {
     #[test]
     fn a_draft_still_expects_its_kept_signals_when_it_is_laid_onto_a_newer_state() {
         let job = JobId::from_u128(1);
-        let mut draft = Draft::new(JobState::new(job), Guard::Outside, 0);
+        let mut draft = Draft::new(JobState::new(job), Guard::Outside, LastCheckpoint::default());
         let expected = Some(ExpectedSignals { count: 1, key: "k".to_owned() });
         draft.expect_signals(expected.clone());
         assert_eq!(draft.rebase(JobState::new(job)), Rebased::Whole);

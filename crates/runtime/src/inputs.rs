@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::Node;
-use aetheris_expr::Context;
+use aetheris_core::plan::Step;
+use aetheris_expr::{Context, Item};
 
 use crate::load::Loaded;
 use crate::{names, run};
@@ -34,8 +34,20 @@ impl Inputs {
     /// # Errors
     /// In words, why it cannot be rendered, which is why the step failed.
     #[must_use]
-    pub fn render(&self, node: &Node) -> Option<Result<Json, String>> {
-        let seen = names::seen_by(&self.names, self.open.get(&StepPath::from(&node.id)));
-        run::input(&node.kind, seen).map(|input| input.map_err(|error| error.to_string()))
+    pub fn render(&self, step: &Step<'_>) -> Option<Result<Json, String>> {
+        let open = self.open.get(&StepPath::from(&step.node.id));
+        let list = step.node.work.map().zip(step.path.item()).map(|(map, index)| {
+            let list = aetheris_expr::render(&map.over, names::seen_by(&self.names, open, None));
+            (map, index, list.map(|list| list.get(usize::try_from(index).unwrap_or(usize::MAX)).cloned()))
+        });
+        let value = match &list {
+            Some((_, _, Err(error))) => return Some(Err(error.to_string())),
+            Some((_, _, Ok(value))) => value.clone().map(Json::new),
+            None => None,
+        };
+        let of_map = list.as_ref().zip(value.as_ref());
+        let item = of_map.map(|((map, index, _), value)| Item { index: *index, name: &map.name, value });
+        run::input(&step.work.kind, names::seen_by(&self.names, open, item))
+            .map(|input| input.map_err(|error| error.to_string()))
     }
 }

@@ -13,7 +13,7 @@ use aetheris_core::state::{JobState, Output};
 use aetheris_store::{EffectRow, Glance, History, JobRow, KeptSignal, Scope, Store};
 
 use crate::admission::{Admitted, Caller};
-use crate::draft::Draft;
+use crate::draft::{Draft, LastCheckpoint};
 use crate::error::OpError;
 use crate::memory;
 use crate::room::{self, Held, Loads};
@@ -21,8 +21,8 @@ use crate::room::{self, Held, Loads};
 /// A job as it was read in one consistent look.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The place of the newest checkpoint; 0 without one.
-    pub checkpoint_seq: u64,
+    /// Its newest checkpoint.
+    pub checkpoint: LastCheckpoint,
     /// Its recorded effects: the newest permit's of each key.
     pub effects: BTreeMap<IdempotencyKey, EffectRow>,
     /// Signals for waits that it has not reached.
@@ -42,21 +42,22 @@ impl Loaded {
     /// [`OpError::Corrupt`] where the events cannot be folded, or end elsewhere than the row says.
     pub fn fold(history: History) -> Result<Self, OpError> {
         let corrupt = |why: String| OpError::Corrupt(why);
-        let (mut state, checkpoint_seq) = match &history.checkpoint {
+        let checkpoint = history.checkpoint.as_ref().map(LastCheckpoint::of).unwrap_or_default();
+        let mut state = match &history.checkpoint {
             Some(checkpoint) => {
                 aetheris_fault::sometimes!(CheckpointRead);
                 let state = serde_json::from_slice(&checkpoint.state)
                     .map_err(|e| corrupt(format!("its checkpoint cannot be read: {e}")))?;
-                (state, checkpoint.seq)
+                state
             }
-            None => (JobState::new(history.row.id), 0),
+            None => JobState::new(history.row.id),
         };
         fold_onto(&mut state, &history.events)?;
         same_end(&history.row, &state)?;
         let mut effects = BTreeMap::new();
         take_newest(&mut effects, history.effects);
         let ledger = by_key(history.ledger);
-        Ok(Self { checkpoint_seq, effects, kept: history.kept, ledger, row: history.row, state })
+        Ok(Self { checkpoint, effects, kept: history.kept, ledger, row: history.row, state })
     }
 
     /// Takes in what was written since it was read. Whoever has it was let in to it.
@@ -78,8 +79,8 @@ impl Loaded {
     /// A draft of what is written to it from outside a run. It tries no checkpoint where one may be too large: its run knows
     /// when to look at that again.
     pub(crate) fn draft(&self, guard: Guard) -> Draft {
-        let mut draft = Draft::new(self.state.clone(), guard, self.checkpoint_seq);
-        let due = self.state.seq >= self.checkpoint_seq + limits::CHECKPOINT_EVENTS;
+        let mut draft = Draft::new(self.state.clone(), guard, self.checkpoint);
+        let due = self.state.seq >= self.checkpoint.due();
         if due && self.memory() > limits::CHECKPOINT_BYTES_MAX {
             draft.make_no_checkpoint();
         }
@@ -193,8 +194,8 @@ async fn glance(store: &dyn Store, scope: &Scope, job: JobId) -> Result<Glance, 
 fn inline(output: &Output) -> Option<&Json> {
     match output {
         Output::Inline(value) => Some(value),
-        // It stands among the effects.
-        Output::Effect(_) => None,
+        // It stands among the effects, or among the outputs of the items.
+        Output::Effect(_) | Output::Items => None,
     }
 }
 
@@ -504,7 +505,7 @@ pub(crate) mod tests {
         let request = ClaimRequest { ids: vec![pair], instance, linger: Span::ZERO, ttl, worker: WorkerId::from("w") };
         let fence = rt.store.claim(request).await.unwrap()[0].fence;
         let state = Loaded::read(rt.store.as_ref(), &Scope::System, job).await.unwrap().state;
-        let mut draft = Draft::new(state, Guard::Run(fence), 0);
+        let mut draft = Draft::new(state, Guard::Run(fence), LastCheckpoint::default());
         let (key, permit_id, input) = (IdempotencyKey::from_u128(1), PermitId::from_u128(1), Json::null());
         let started = ToolInvocationStarted {
             effect: EffectClass::AtMostOnce,
@@ -563,11 +564,11 @@ pub(crate) mod tests {
         });
         rt.store.commit(keeping).await.unwrap();
         let carried = before.again(rt.store.as_ref(), &rt.loads, Caller::Client).await.unwrap();
-        let Loaded { checkpoint_seq, effects, kept, ledger, row, state } =
+        let Loaded { checkpoint, effects, kept, ledger, row, state } =
             Loaded::read(rt.store.as_ref(), &rt.scope, job).await.unwrap();
         assert!(old.state != state && old.row != row, "something was written meanwhile");
         assert!(old.effects != effects && old.ledger != ledger && old.kept != kept);
-        assert_eq!(carried.checkpoint_seq, checkpoint_seq);
+        assert_eq!(carried.checkpoint, checkpoint);
         assert_eq!(carried.effects, effects);
         assert_eq!(carried.kept, kept);
         assert_eq!(carried.ledger, ledger);

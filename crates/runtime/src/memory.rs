@@ -1,13 +1,17 @@
 //! What a job keeps in the memory of whoever goes on with it.
 
 use aetheris_core::json::Json;
-use aetheris_core::state::JobState;
+use aetheris_core::state::{JobState, Output, StepState};
 use aetheris_expr::{Context, Ended};
 use aetheris_store::KeptSignal;
 
+use crate::run::rows::Rows;
+
 /// What the values take that a job keeps: what it was given, and its outputs as a run has them.
-pub(crate) fn of_run(state: &JobState, kept: &[KeptSignal], names: &Context) -> usize {
-    given(state, kept) + of(names.nodes.values().filter_map(Ended::output))
+pub(crate) fn of_run(state: &JobState, rows: &Rows, names: &Context) -> usize {
+    let items = state.steps.iter().filter(|(path, _)| !path.is_whole());
+    let of_items = items.filter_map(|(_, step)| output(step, rows));
+    given(state, &rows.kept) + of(names.nodes.values().filter_map(Ended::output)) + of(of_items)
 }
 
 /// What the values take that a job was given: its message, what its calls were given, and kept signals.
@@ -15,6 +19,15 @@ pub(crate) fn given(state: &JobState, kept: &[KeptSignal]) -> usize {
     let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
     let kept = kept.iter().map(|signal| &signal.payload);
     of(std::iter::once(&state.message).chain(inputs).chain(kept))
+}
+
+/// The output that a step has of its own.
+pub(crate) fn output<'a>(step: &'a StepState, rows: &'a Rows) -> Option<&'a Json> {
+    match step.output.as_ref()? {
+        Output::Inline(value) => Some(value),
+        Output::Effect(key) => rows.effects.get(key).map(|effect| &effect.result),
+        Output::Items => None,
+    }
 }
 
 /// What values take.
@@ -26,7 +39,7 @@ pub(crate) fn of<'a>(values: impl Iterator<Item = &'a Json>) -> usize {
 mod tests {
     use aetheris_core::id::{IdempotencyKey, JobId, PermitId, SignalId};
     use aetheris_core::plan::EffectClass;
-    use aetheris_core::state::{Invocation, InvocationPhase, StepState};
+    use aetheris_core::state::{Invocation, InvocationPhase};
     use aetheris_core::time::{Span, Timestamp};
     use serde_json::json;
 
@@ -36,9 +49,9 @@ mod tests {
     fn what_a_job_keeps_in_memory_is_all_counted() {
         let mut state = JobState::new(JobId::from_u128(1));
         let large = || Json::new(json!(vec![json!({ "a": 1 }); 1_000]));
-        let none = of_run(&state, &[], &Context::default());
+        let none = of_run(&state, &Rows::default(), &Context::default());
         state.message = large();
-        let message = of_run(&state, &[], &Context::default()) - none;
+        let message = of_run(&state, &Rows::default(), &Context::default()) - none;
         let signal = KeptSignal {
             key: "k".to_owned(),
             payload: large(),
@@ -46,10 +59,11 @@ mod tests {
             signal: SignalId::from_u128(1),
             wait_type: None,
         };
-        let kept = of_run(&state, &[signal], &Context::default()) - none - message;
+        let kept =
+            of_run(&state, &Rows { kept: vec![signal], ..Rows::default() }, &Context::default()) - none - message;
         let mut names = Context::default();
         names.nodes.insert("n".into(), Ended::Completed(large()));
-        let outputs = of_run(&state, &[], &names) - none - message;
+        let outputs = of_run(&state, &Rows::default(), &names) - none - message;
         let call = Invocation {
             answered_late: None,
             class: EffectClass::AtMostOnce,
@@ -65,7 +79,7 @@ mod tests {
             unsent: 0,
         };
         state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
-        let input = of_run(&state, &[], &Context::default()) - none - message;
+        let input = of_run(&state, &Rows::default(), &Context::default()) - none - message;
         assert!([message, kept, outputs, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
         assert!(large().memory() > 100_000);
     }

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{Node, NodeKind};
-use aetheris_core::state::{JobState, Output, StepState};
+use aetheris_core::plan::{Node, NodeKind, Work};
+use aetheris_core::state::{ItemsState, JobState, Output, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_expr::{Context, Ended, JobNames, Place, Scope};
+use aetheris_expr::{Context, Ended, Item, JobNames, Place, Scope, Standing};
 use aetheris_store::EffectRow;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The names of a job: its message, itself, and how nodes have ended.
 #[must_use]
@@ -18,7 +18,7 @@ pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Co
     let mut nodes = BTreeMap::new();
     // Parts of what a node does have no names of their own.
     for (path, step) in state.steps.iter().filter(|(path, _)| path.is_whole()) {
-        if let Some(ended) = ended(step, effects) {
+        if let Some(ended) = ended(state, (path, step), effects) {
             nodes.insert(path.node().clone(), ended);
         }
     }
@@ -32,34 +32,49 @@ pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Co
     }
 }
 
-/// The output of one node; `null` where it has none.
+/// The output of one step; `null` where it has none.
 #[must_use]
-pub fn output(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, node: &NodeId) -> Json {
-    let ended = known(state, effects, &node.into());
+pub fn output(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Json {
+    let ended = known(state, effects, path);
     ended.as_ref().and_then(Ended::output).cloned().unwrap_or_else(Json::null)
 }
 
 /// How one step has ended, once it has.
 pub(crate) fn known(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Option<Ended> {
-    state.steps.get(path).and_then(|step| ended(step, effects))
+    state.steps.get(path).and_then(|step| ended(state, (path, step), effects))
 }
 
 /// What a step sees: what was open when it started is so for all of its tries.
-pub(crate) fn seen_by<'n>(names: &'n Context, open: Option<&'n BTreeSet<NodeId>>) -> Scope<'n> {
+pub(crate) fn seen_by<'n>(names: &'n Context, open: Option<&'n BTreeSet<NodeId>>, item: Option<Item<'n>>) -> Scope<'n> {
+    let all = Scope { item, ..Scope::from(names) };
     match open {
-        Some(open) if !aetheris_fault::planted!("late-branch-seen") => Scope { names, open },
-        Some(_) | None => Scope::from(names),
+        Some(open) if !aetheris_fault::planted!("late-branch-seen") => Scope { open, ..all },
+        Some(_) | None => all,
     }
 }
 
-/// The nodes that the templates of a node name.
+/// The nodes that the templates of a node name, those of its work for items among them; but for its condition, which is asked
+/// before it starts.
 pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
     let mut found = BTreeSet::new();
+    named_by(&node.work, None, &mut found);
+    if let Some(map) = node.work.map() {
+        let standing = Standing { item: Some(&map.name), place: Place::Plan };
+        named_by(&map.each, standing.item, &mut found);
+        let asked = map.each.when.as_ref().map(|when| aetheris_expr::check_condition(when, standing));
+        found.extend(asked.and_then(Result::ok).map(|names| names.nodes).unwrap_or_default());
+    }
+    found
+}
+
+fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
+    let standing = Standing { item, place: Place::Plan };
     let mut text = |text: &str| {
-        found.extend(aetheris_expr::check_template(text, Place::Plan).map(|names| names.nodes).unwrap_or_default());
+        found.extend(aetheris_expr::check_template(text, standing).map(|names| names.nodes).unwrap_or_default());
     };
     let mut values = Vec::new();
-    match &node.kind {
+    match &work.kind {
+        NodeKind::Map(map) => values.push(map.over.value()),
         NodeKind::Transform(value) | NodeKind::Tool { input: value, .. } => values.push(value.value()),
         NodeKind::Llm(llm) => {
             [Some(&llm.prompt), llm.system.as_ref()].into_iter().flatten().for_each(|part| text(part))
@@ -77,14 +92,42 @@ pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-    found
 }
 
-fn ended(step: &StepState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Option<Ended> {
+/// What the items of a map came to, in their order; where it collects failures, with a word for each.
+fn of_items(
+    state: &JobState,
+    node: &NodeId,
+    items: &ItemsState,
+    effects: &BTreeMap<IdempotencyKey, EffectRow>,
+) -> Option<Json> {
+    let item = |place: u32| {
+        let ended = known(state, effects, &StepPath::of_item(node.clone(), place))?;
+        let output = || ended.output().map_or(Value::Null, |output| output.value().clone());
+        Some(match &ended {
+            Ended::Completed(_) | Ended::Skipped if !items.collect => output(),
+            Ended::Completed(_) | Ended::Skipped => json!({ "ok": true, "output": output() }),
+            Ended::Failed(error) => {
+                json!({ "ok": false, "error": { "code": error.code, "message": error.message } })
+            }
+        })
+    };
+    (0..items.count).map(item).collect::<Option<Vec<Value>>>().map(|list| Json::new(Value::Array(list)))
+}
+
+fn ended(
+    state: &JobState,
+    (path, step): (&StepPath, &StepState),
+    effects: &BTreeMap<IdempotencyKey, EffectRow>,
+) -> Option<Ended> {
     match step.status {
         StepStatus::Skipped => Some(Ended::Skipped),
         StepStatus::Completed => match &step.output {
             Some(Output::Inline(value)) => Some(Ended::Completed(value.clone())),
+            Some(Output::Items) => {
+                let items = step.items.as_ref()?;
+                of_items(state, path.node(), items, effects).map(Ended::Completed)
+            }
             Some(Output::Effect(key)) => effects.get(key).map(|effect| Ended::Completed(effect.result.clone())),
             None => Some(Ended::Completed(Json::null())),
         },
@@ -141,9 +184,9 @@ mod tests {
         }
         let open = ["a".into()].into();
         let said = |scope| aetheris_expr::render_text("{{ nodes.a.open }} {{ nodes.b.open }}", scope).unwrap();
-        assert_eq!(said(seen_by(&names, Some(&open))), "true false");
+        assert_eq!(said(seen_by(&names, Some(&open), None)), "true false");
         for all in [None, Some(&BTreeSet::new())] {
-            assert_eq!(said(seen_by(&names, all)), "false false");
+            assert_eq!(said(seen_by(&names, all, None)), "false false");
         }
     }
 
@@ -167,9 +210,10 @@ mod tests {
             (NodeKind::Transform(input), &["a", "b"]),
             (NodeKind::Condition, &[]),
         ] {
-            let node = Node { when: Some("nodes.c.failed".to_owned()), ..Node::new("n", kind) };
+            let mut node = Node::new("n", kind);
+            node.work.when = Some("nodes.c.failed".to_owned());
             let found: Vec<String> = named_in(&node).iter().map(ToString::to_string).collect();
-            assert_eq!(found, named, "{:?}", node.kind);
+            assert_eq!(found, named, "{:?}", node.work.kind);
         }
     }
 }

@@ -154,7 +154,8 @@ impl Outlined {
                 Ok(recorded.and_then(|recorded| value(recorded.event)).unwrap_or_else(Json::null))
             }
             (Some(Output::Inline(value)), None) => Ok(value.clone()),
-            (None, _) => Ok(Json::null()),
+            // An answer that is what a map came to is recorded as a value.
+            (Some(Output::Items) | None, _) => Ok(Json::null()),
         }
     }
 }
@@ -456,16 +457,7 @@ mod tests {
             }
             .into(),
             claim().into(),
-            NodeFinished {
-                absorbed: false,
-                error: None,
-                model: None,
-                node: call.clone(),
-                output: None,
-                result: StepResult::SideEffectCommitted,
-                took_us: None,
-            }
-            .into(),
+            NodeFinished::new(call.clone(), StepResult::SideEffectCommitted).into(),
             NodeStarted::new(wait.clone(), 1).into(),
             waiting(&wait, false, Some(&correlation)).into(),
             WaitCompleted { by: WaitEnd::Signal { payload: much(), signal: SignalId::from_u128(1) }, node: wait }
@@ -508,16 +500,7 @@ mod tests {
             let mut outline = Outline::new(JobId::from_u128(1));
             outline.state = state.clone();
             outline.left_out.insert(node.clone(), 6);
-            let (error, model, node) = (None, None, node.clone());
-            let ended = NodeFinished {
-                absorbed: false,
-                error,
-                model,
-                node,
-                output,
-                result: StepResult::Success,
-                took_us: None,
-            };
+            let ended = NodeFinished { output, ..NodeFinished::new(node.clone(), StepResult::Success) };
             outline.take(&row(7, 1, &ended.into())).unwrap();
             assert_eq!(outline.left_out.values().next().copied(), place);
         }
@@ -528,13 +511,8 @@ mod tests {
     fn a_large_output_is_left_out_of_an_outline_and_a_small_one_stays() {
         let node = StepPath::from("a");
         let finished: Event = NodeFinished {
-            absorbed: false,
-            error: None,
-            model: None,
-            node: node.clone(),
             output: Some(Json::new(serde_json::json!("done"))),
-            result: StepResult::Success,
-            took_us: None,
+            ..NodeFinished::new(node.clone(), StepResult::Success)
         }
         .into();
         for large in [false, true] {

@@ -7,7 +7,8 @@ use aetheris_api::{StepPage, StepValuesView, ValueOrigin, ValueView};
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::path::StepPath;
+use aetheris_core::plan::{CompiledPlan, Node, Step};
 use aetheris_core::state::StepState;
 use aetheris_core::step::StepStatus;
 use aetheris_runtime::inputs::Inputs;
@@ -24,8 +25,8 @@ pub(crate) struct Asked {
     pub(crate) after: Option<NodeId>,
     /// At most so many.
     pub(crate) limit: usize,
-    /// Only this one.
-    pub(crate) node: Option<NodeId>,
+    /// Only this one: a node, or an item of a map.
+    pub(crate) node: Option<StepPath>,
     /// Whether inputs that are not recorded are rendered again.
     pub(crate) render: bool,
 }
@@ -33,9 +34,14 @@ pub(crate) struct Asked {
 /// A page of steps that have begun. It takes a processor: it belongs on a thread of its own.
 pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepPage {
     let names = asked.render.then(|| Inputs::of_job(loaded));
+    if let Some(item) = asked.node.as_ref().filter(|path| path.item().is_some()) {
+        let step = plan.step(item).and_then(|step| Some((step, loaded.state.steps.get(item)?)));
+        let values = step.map(|(of_plan, step)| step_values(loaded, &of_plan, step, names.as_ref(), asked.bytes));
+        return StepPage { next_cursor: None, steps: values.into_iter().collect() };
+    }
     let begun = |node: &&Node| {
         loaded.state.step_of(&node.id).is_some_and(|step| step.status != StepStatus::Pending)
-            && asked.node.as_ref().is_none_or(|only| *only == node.id)
+            && asked.node.as_ref().is_none_or(|only| *only == StepPath::from(&node.id))
     };
     let mut after = plan.ordered().filter(begun).skip_while(|node| Some(&node.id) != asked.after.as_ref()).skip(1);
     let mut from_start = plan.ordered().filter(begun);
@@ -45,7 +51,7 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
     while steps.len() < asked.limit && bytes < limits::PAGE_VALUES_BYTES_MAX {
         let Some(node) = nodes.next() else { break };
         let Some(step) = loaded.state.step_of(&node.id) else { continue };
-        let values = step_values(loaded, node, step, names.as_ref(), asked.bytes);
+        let values = step_values(loaded, &Step::from(node), step, names.as_ref(), asked.bytes);
         bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
         steps.push(values);
     }
@@ -62,12 +68,18 @@ fn shown(value: Option<&ValueView>) -> usize {
     })
 }
 
-fn step_values(loaded: &Loaded, node: &Node, step: &StepState, names: Option<&Inputs>, most: usize) -> StepValuesView {
+fn step_values(
+    loaded: &Loaded,
+    of_plan: &Step<'_>,
+    step: &StepState,
+    names: Option<&Inputs>,
+    most: usize,
+) -> StepValuesView {
     let completed = step.status == StepStatus::Completed;
-    let output = completed.then(|| names::output(&loaded.state, &loaded.effects, &node.id));
+    let output = completed.then(|| names::output(&loaded.state, &loaded.effects, &of_plan.path));
     let input = match &step.invocation {
         Some(invocation) => Some(view(ValueOrigin::Recorded, &invocation.input, most)),
-        None => names.and_then(|names| names.render(node)).map(|input| match input {
+        None => names.and_then(|names| names.render(of_plan)).map(|input| match input {
             Ok(input) => view(ValueOrigin::Rendered, &input, most),
             Err(error) => {
                 ValueView { bytes: 0, error: Some(error), from: ValueOrigin::Rendered, text: None, value: None }
@@ -76,7 +88,7 @@ fn step_values(loaded: &Loaded, node: &Node, step: &StepState, names: Option<&In
     };
     StepValuesView {
         input,
-        node_id: (&node.id).into(),
+        node_id: of_plan.path.clone(),
         output: output.map(|output| view(ValueOrigin::Recorded, &output, most)),
         status: step.status,
     }

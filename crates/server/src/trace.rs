@@ -11,7 +11,7 @@ use aetheris_core::event::{
 };
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Node, NodeKind};
+use aetheris_core::plan::{CompiledPlan, NodeKind, Step, Work};
 use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
@@ -112,7 +112,7 @@ impl Tracing {
         for (node, answered) in self.answers.open(&self.state) {
             self.story.of(node).answered = Some(answered);
         }
-        let mut told = |node: &Node| self.story.nodes.remove(&(&node.id).into()).unwrap_or_default();
+        let mut told = |path: &StepPath| self.story.nodes.remove(path).unwrap_or_default();
         TraceView {
             agent: row.agent.clone(),
             agent_version: row.agent_version.clone(),
@@ -125,7 +125,7 @@ impl Tracing {
             plan_hash: row.plan_hash,
             session_id: row.session.clone(),
             status: row.status,
-            steps: nodes.map(|node| step(node, plan, &self.state, told(node))).collect(),
+            steps: nodes.map(|node| step(&Step::from(node), plan, &self.state, &mut told)).collect(),
             runs: self.story.runs,
             updated_at: row.updated_at,
             usage: view::usage(&self.state, plan),
@@ -267,33 +267,44 @@ fn model(record: &ModelRecord) -> TraceModel {
     }
 }
 
-fn step(node: &Node, plan: Option<&CompiledPlan>, state: &JobState, told: Told) -> TraceStep {
+fn step(
+    of_plan: &Step<'_>,
+    plan: Option<&CompiledPlan>,
+    state: &JobState,
+    told_of: &mut impl FnMut(&StepPath) -> Told,
+) -> TraceStep {
+    let Step { node, path, work } = of_plan;
     let untouched = StepState::default();
-    let step = state.step_of(&node.id).unwrap_or(&untouched);
+    let step = state.steps.get(path).unwrap_or(&untouched);
+    let told = told_of(path);
+    let items = work.map().zip(step.items.as_ref()).map(|(map, items)| {
+        (0..items.begun).map(|item| self::step(&Step::of_item(node, map, item), plan, state, told_of)).collect()
+    });
     TraceStep {
         answered: told.answered,
         attempts: told.attempts,
         doubts: told.doubts,
         // A step in doubt waits as well, and does not end by it.
-        ended_by: told.ended_by.filter(|_| node.kind.waits()).map(str::to_owned),
+        ended_by: told.ended_by.filter(|_| work.kind.waits()).map(str::to_owned),
         error: step.error.as_ref().map(|error| view::reason(error, None)),
         finished_at: step.finished_at,
-        kind: node.kind.as_str().to_owned(),
+        items: items.unwrap_or_default(),
+        kind: work.kind.as_str().to_owned(),
         left_in_doubt: step.left_in_doubt(state.status),
         model: told.model,
-        needs: node.needs.clone(),
-        node_id: (&node.id).into(),
+        needs: if path.is_whole() { node.needs.clone() } else { Vec::new() },
+        node_id: path.clone(),
         result: step.result,
         skipped: told.skipped.map(str::to_owned),
         source: (step.status == StepStatus::Completed).then_some(step.source),
         started_at: step.started_at,
         status: step.status,
-        tool: tool(node, plan, step),
+        tool: tool(work, plan, step),
     }
 }
 
-fn tool(node: &Node, plan: Option<&CompiledPlan>, step: &StepState) -> Option<TraceTool> {
-    let NodeKind::Tool { tool: name, .. } = &node.kind else {
+fn tool(work: &Work, plan: Option<&CompiledPlan>, step: &StepState) -> Option<TraceTool> {
+    let NodeKind::Tool { tool: name, .. } = &work.kind else {
         return None;
     };
     let tool = plan?.plan().tools.get(name)?;

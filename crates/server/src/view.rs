@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use aetheris_api::{
-    AgentView, EventView, EvidenceView, JobErrorView, JobView, KeptView, PausedView, Raw, StepView, UsageView,
-    WaitingView,
+    AgentView, EventView, EvidenceView, ItemsView, JobErrorView, JobView, KeptView, PausedView, Raw, StepView,
+    UsageView, WaitingView,
 };
 use aetheris_core::event::Failure as Reason;
 use aetheris_core::job::JobStatus;
@@ -14,6 +14,7 @@ use aetheris_core::plan::{CompiledPlan, EffectClass};
 use aetheris_core::projection;
 use aetheris_core::recovery::{DoubtStands, doubt_next};
 use aetheris_core::state::{Blocked, JobState, StepState};
+use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
 
@@ -104,8 +105,32 @@ fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<StepPath, St
     let planned =
         plan.into_iter().flat_map(CompiledPlan::ordered).map(|node| (StepPath::from(&node.id), untouched.clone()));
     let mut steps: BTreeMap<StepPath, StepView> = planned.collect();
-    steps.extend(state.steps.iter().map(|(node, step)| (node.clone(), self::step(step, state.status))));
+    // Items of a map are told with it, but for those about which somebody is asked.
+    let waits = |step: &StepState| matches!(step.status, StepStatus::InDoubt | StepStatus::Waiting);
+    let asked = |step: &StepState| waits(step) || step.left_in_doubt(state.status).is_some();
+    let whole = state.steps.iter().filter(|(path, step)| path.is_whole() || asked(step));
+    let view = |path: &StepPath, step| StepView { items: items(state, path), ..self::step(step, state.status) };
+    steps.extend(whole.map(|(path, step)| (path.clone(), view(path, step))));
     steps
+}
+
+/// How the items of a map stand.
+fn items(state: &JobState, map: &StepPath) -> Option<ItemsView> {
+    let items = state.steps.get(map)?.items.as_ref()?;
+    let mut view = ItemsView { count: items.count, ..ItemsView::default() };
+    for item in 0..items.begun {
+        match state.step_status(&StepPath::of_item(map.node().clone(), item)) {
+            StepStatus::Completed => view.completed += 1,
+            StepStatus::Failed => view.failed += 1,
+            StepStatus::Skipped => view.skipped += 1,
+            StepStatus::Pending
+            | StepStatus::Running
+            | StepStatus::Retrying
+            | StepStatus::Waiting
+            | StepStatus::InDoubt => view.open += 1,
+        }
+    }
+    Some(view)
 }
 
 fn step(step: &StepState, job: JobStatus) -> StepView {
@@ -113,6 +138,7 @@ fn step(step: &StepState, job: JobStatus) -> StepView {
         answered: None,
         attempt: step.tries,
         finished_at: step.finished_at,
+        items: None,
         left_in_doubt: step.left_in_doubt(job),
         started_at: step.started_at,
         status: step.status,

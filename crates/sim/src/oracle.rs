@@ -289,7 +289,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
 fn answer_of(loaded: &Loaded, answer: &Answer) -> Option<String> {
     let value = match answer {
         Answer::Value(value) => value.clone(),
-        Answer::Node(node) => aetheris_runtime::names::output(&loaded.state, &loaded.effects, node),
+        Answer::Node(node) => aetheris_runtime::names::output(&loaded.state, &loaded.effects, &node.into()),
     };
     value.value().as_str().map(str::to_owned)
 }

@@ -89,15 +89,7 @@ impl Draft {
     /// A plain step ends well.
     #[must_use]
     pub fn finish(self, node: &str, output: Option<Json>, result: StepResult) -> Self {
-        self.event(NodeFinished {
-            absorbed: false,
-            error: None,
-            model: None,
-            node: StepPath::from(node),
-            output,
-            result,
-            took_us: None,
-        })
+        self.event(NodeFinished { output, ..NodeFinished::new(node, result) })
     }
 
     /// A plain step begins and ends.

@@ -14,7 +14,6 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, EventId, InstanceId, JobId, NodeId, SessionId, TenantId, WorkerId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
-use aetheris_core::path::StepPath;
 use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
 use aetheris_core::retry::RetryPolicy;
 use aetheris_core::state::JobState;
@@ -333,8 +332,7 @@ impl Fixture {
     pub async fn fill(&self, run: Run, bytes: usize) {
         let event = |output: String| {
             let output = Some(Json::new(output.into()));
-            let (error, model, node, took_us) = (None, None, StepPath::from("n"), None);
-            Event::from(NodeFinished { absorbed: false, error, model, node, output, result: StepResult::Pure, took_us })
+            Event::from(NodeFinished { output, ..NodeFinished::new("n", StepResult::Pure) })
         };
         let mut unit = self.plain(run, Purpose::Record);
         let empty = EncodedEvent::new(unit.id, &event(String::new())).payload.len();

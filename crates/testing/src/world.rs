@@ -263,7 +263,7 @@ impl TestWorld {
         match &loaded.state.ending {
             Some(Ending::Answered(Answer::Value(value))) => Ok(value.value().clone()),
             Some(Ending::Answered(Answer::Node(node))) => {
-                Ok(names::output(&loaded.state, &loaded.effects, node).value().clone())
+                Ok(names::output(&loaded.state, &loaded.effects, &node.into()).value().clone())
             }
             Some(Ending::Cancelled | Ending::Failed { .. }) | None => {
                 let status = loaded.state.status.as_str();

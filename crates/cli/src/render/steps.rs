@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use aetheris_api::{AnsweredBy, AnsweredView, JobView, StepView, TraceStep};
+use aetheris_api::{AnsweredBy, AnsweredView, ItemsView, JobView, StepView, TraceStep};
 use aetheris_core::path::StepPath;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
@@ -50,7 +50,12 @@ pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
     let mut lines: Vec<(Option<usize>, Line)> = steps
         .iter()
         .map(|(node, step)| {
-            let (place, planned) = places.get(node).copied().unzip();
+            let (place, planned) = places.get(&StepPath::from(node.node())).copied().unzip();
+            let item = node.item().and_then(|item| usize::try_from(item).ok());
+            let planned = match item {
+                Some(item) => planned.and_then(|map: &TraceStep| map.items.get(item)),
+                None => planned,
+            };
             let what = planned.map(what).unwrap_or_default();
             let note = planned.map(note).unwrap_or_default();
             let standing = standing(step.status, job.status, step.left_in_doubt, step.answered.is_some());
@@ -79,6 +84,19 @@ fn note(step: &TraceStep) -> String {
         None | Some(aetheris_core::event::Source::Executed) => String::new(),
         Some(source) => source.as_str().replace('_', " "),
     }
+}
+
+/// How the items of a map stand: `312 of 1000 items, 2 failed`.
+pub(super) fn counted(items: ItemsView) -> String {
+    let ItemsView { completed, count, failed, skipped, open: _ } = items;
+    let ended = completed + failed + skipped;
+    let mut text = if ended == count { format!("{count} items") } else { format!("{ended} of {count} items") };
+    for (number, word) in [(failed, "failed"), (skipped, "skipped")] {
+        if number > 0 {
+            text.push_str(&format!(", {number} {word}"));
+        }
+    }
+    text
 }
 
 /// What a step will go on with: whoever lets its job go on wants to know.
@@ -112,7 +130,8 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
         // What became of a call that its job's end left is said already.
         let answered = line.step.answered.filter(|_| line.step.left_in_doubt.is_none());
         let told = answered.map(|answered| told(answered, now)).unwrap_or_default();
-        let rest = [status, told.as_str(), took.as_str(), tries.as_str(), line.note.as_str()];
+        let items = line.step.items.map(counted).unwrap_or_default();
+        let rest = [items.as_str(), status, told.as_str(), took.as_str(), tries.as_str(), line.note.as_str()];
         let rest: Vec<&str> = rest.into_iter().filter(|text| !text.is_empty()).collect();
         let row = format!(
             "  {} {}  {}  {}",

@@ -3,6 +3,7 @@
 
 use aetheris_api::{JobErrorView, TraceAttempt, TraceDoubt, TraceStep, TraceView};
 use aetheris_core::event::{Resolver, Source};
+use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 
 use super::safe::one_line;
@@ -28,6 +29,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
         }
         text.push_str(&values.below(&step.node_id, style));
         text.push_str(&values.said(&step.doubts, style));
+        text.push_str(&items(trace, step, style, now));
         before = Some(step);
     }
     for evidence in &trace.evidence {
@@ -43,6 +45,37 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
     text.push_str(&super::jobs::kept(&trace.kept, style, now));
     if trace.usage.tokens > 0 || trace.usage.tool_calls > 0 {
         text.push_str(&format!("\nused {}\n", super::jobs::used(&trace.usage)));
+    }
+    text
+}
+
+/// Most items of one map that are told one by one.
+const ITEMS_SHOWN: usize = 20;
+
+/// The items of a map: those of which there is more to say than that they have completed, and how many others there are.
+fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
+    let plain = |item: &&TraceStep| {
+        let smooth = item.attempts.len() <= 1 && item.doubts.is_empty() && item.source == Some(Source::Executed);
+        item.status == StepStatus::Completed && smooth
+    };
+    let told: Vec<&TraceStep> = map.items.iter().filter(|item| !plain(item)).take(ITEMS_SHOWN).collect();
+    let names = told.iter().map(|item| width(&item.node_id.text())).max().unwrap_or(0);
+    let mut text = String::new();
+    for item in &told {
+        text.push_str(&format!("    {}\n", headline(trace, item, None, names, style, now)));
+        for (line, tone) in details(trace, item, now) {
+            let line = wrap(&one_line(&line), style.columns, 8, 10);
+            text.push_str(&format!("        {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
+        }
+    }
+    let others = &map.items[..];
+    let completed = others.iter().filter(plain).count();
+    let more = others.len() - completed - told.len();
+    let of = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+    let rest: Vec<String> =
+        [of(completed, "completed"), of(more, "more that are not shown")].into_iter().flatten().collect();
+    if !rest.is_empty() {
+        text.push_str(&format!("    {}\n", style.paint(Tone::Dim, &format!("items: {}", rest.join(", ")))));
     }
     text
 }

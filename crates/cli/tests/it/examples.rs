@@ -136,7 +136,7 @@ fn every_agent_to_copy_says_what_its_messages_and_answers_are() {
         let agent = aetheris_agentfile::parse(&text).unwrap();
         assert!(agent.message_schema.is_some(), "{text}");
         for node in &agent.plan.nodes {
-            if let aetheris_core::plan::NodeKind::Wait(wait) = &node.kind {
+            if let aetheris_core::plan::NodeKind::Wait(wait) = &node.work.kind {
                 assert!(wait.schema.is_some(), "{text}");
             }
         }

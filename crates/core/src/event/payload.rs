@@ -31,10 +31,24 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
+/// The list of a map, as it was read when the map began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Items {
+    /// Whether a failure is told in the item's place, and the others go on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub collect: bool,
+    /// How many there are.
+    pub count: u32,
+}
+
 /// A try of a step began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NodeStarted {
+    /// What a map works through.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub items: Option<Items>,
     /// What its first try saw of the nodes before it, where some of them may be open: of all that it needs, and of those
     /// further up that its templates name and that are. Every later try sees the same.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -50,7 +64,7 @@ impl NodeStarted {
     /// A try of a step before which nothing is open.
     #[must_use]
     pub fn new(node: impl Into<StepPath>, number: u32) -> Self {
-        Self { needs: BTreeMap::new(), node: node.into(), number }
+        Self { items: None, needs: BTreeMap::new(), node: node.into(), number }
     }
 }
 
@@ -163,10 +177,22 @@ pub struct NodeFinished {
     pub output: Option<Json>,
     /// How it ended.
     pub result: StepResult,
+    /// It was under way when its map had failed: it is given up, and the map's error is another's.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stopped: bool,
     /// How long its body took, by the boot clock of its process: for plain steps, whose start may be written
     /// with their end. In microseconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub took_us: Option<u64>,
+}
+
+impl NodeFinished {
+    /// An end of which nothing more is told.
+    #[must_use]
+    pub fn new(node: impl Into<StepPath>, result: StepResult) -> Self {
+        let (absorbed, stopped, node) = (false, false, node.into());
+        Self { absorbed, error: None, model: None, node, output: None, result, stopped, took_us: None }
+    }
 }
 
 /// A step failed and is tried again.

@@ -45,7 +45,7 @@ impl Levels {
         }
         let level = |mut nodes: Vec<usize>| {
             nodes.sort_by(|a, b| plan.nodes[*a].id.cmp(&plan.nodes[*b].id));
-            let one_at_a_time = nodes.iter().any(|position| plan.nodes[*position].kind.waits());
+            let one_at_a_time = nodes.iter().any(|position| plan.nodes[*position].work.kind.waits());
             Level { nodes, one_at_a_time }
         };
         let eager = order.iter().copied().filter(|position| is_eager[*position]).collect();

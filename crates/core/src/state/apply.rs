@@ -1,6 +1,6 @@
 //! What each event does to the state, and what the tables refuse.
 
-use super::{Ending, Invocation, JobState, Output, Ownership, PlanRef, StepState, Timer, WaitPhase};
+use super::{Ending, Invocation, ItemsState, JobState, Output, Ownership, PlanRef, StepState, Timer, WaitPhase};
 use crate::event::{self, Answer, BranchStatus, Event, Recorded, RequeueReason, TimerId, WaitEnd};
 use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
@@ -138,8 +138,11 @@ impl JobState {
     }
 
     pub(super) fn step(&mut self, node: &StepPath, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
+        let status = self.step_status(node);
+        let to = status.next(trigger).map_err(|source| Illegal::Step { node: node.clone(), source })?;
+        self.note_item(node, to)?;
         let step = self.steps.entry(node.clone()).or_default();
-        step.status = step.status.next(trigger).map_err(|source| Illegal::Step { node: node.clone(), source })?;
+        step.status = to;
         Ok(step)
     }
 
@@ -254,6 +257,7 @@ impl JobState {
         if step.tries == 1 {
             let open = e.needs.iter().filter(|(_, need)| **need == BranchStatus::Open);
             step.open = open.map(|(node, _)| node.clone()).collect();
+            step.items = e.items.map(ItemsState::new);
         }
         step.retry_at = None;
         step.retry_delay = None;
@@ -276,6 +280,13 @@ impl JobState {
         } else {
             self.within_run_or_disproof(&e.node)?;
         }
+        let ends = |items: &ItemsState| items.is_over() && (success == items.stopped_by.is_none());
+        if e.node.is_whole() && self.items_of(&e.node).is_some_and(|items| !ends(items)) {
+            return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
+        }
+        if !success {
+            self.note_item_failed(e);
+        }
         let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
         step.absorbed = e.absorbed;
         step.error.clone_from(&e.error);
@@ -286,7 +297,7 @@ impl JobState {
         if let Some(output) = &e.output {
             step.output = Some(Output::Inline(output.clone()));
         } else if success && step.output.is_none() {
-            step.output = Some(wait_output(step));
+            step.output = Some(untold_output(step));
         }
         if let Some(model) = &e.model {
             self.tokens = self.tokens.saturating_add(model.usage.total());
@@ -322,8 +333,11 @@ impl JobState {
     }
 }
 
-/// The output of a wait: what its signal brought, or nothing.
-fn wait_output(step: &StepState) -> Output {
+/// The output that an end does not tell: what the items of a map came to, what the signal of a wait brought, or nothing.
+fn untold_output(step: &StepState) -> Output {
+    if step.items.is_some() {
+        return Output::Items;
+    }
     Output::Inline(match &step.wait_end {
         Some(WaitEnd::Signal { payload, .. }) => payload.clone(),
         Some(WaitEnd::Time) | None => crate::json::Json::null(),

@@ -8,6 +8,7 @@ mod apply;
 mod blocks;
 mod calls;
 mod invocation;
+mod items;
 mod pause;
 mod stamp;
 mod steps;
@@ -19,6 +20,7 @@ mod waits;
 pub use apply::Illegal;
 pub use blocks::{Blocked, Blocks};
 pub use invocation::{Doubt, Invocation, InvocationPhase};
+pub use items::ItemsState;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,6 +50,8 @@ pub enum Output {
     Effect(IdempotencyKey),
     /// It is this value.
     Inline(Json),
+    /// It is what the items of the map came to, in their order.
+    Items,
 }
 
 /// One node being executed.
@@ -64,6 +68,9 @@ pub struct StepState {
     pub finished_at: Option<Timestamp>,
     /// Its call, for ledger steps.
     pub invocation: Option<Invocation>,
+    /// Its items, if it is a map that has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<ItemsState>,
     /// The nodes before it that had not ended when it started, of which it sees nothing else.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub open: BTreeSet<NodeId>,
@@ -170,6 +177,7 @@ impl Default for StepState {
             error: None,
             finished_at: None,
             invocation: None,
+            items: None,
             open: BTreeSet::new(),
             output: None,
             result: None,
@@ -386,7 +394,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 4;
+    pub const VERSION: u16 = 5;
 
     /// The hash of the canonical form of this state.
     #[must_use]

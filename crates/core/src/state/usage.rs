@@ -9,11 +9,17 @@ impl JobState {
     /// budget is used up ends without beginning a try, so every try counts.
     #[must_use]
     pub fn tool_calls(&self, plan: &CompiledPlan) -> u32 {
-        let calls = |(path, step): (&StepPath, &StepState)| {
-            plan.tool_of(plan.node(path.node())?)?;
+        self.steps.keys().map(|path| self.tool_calls_of(path, plan)).fold(0, u32::saturating_add)
+    }
+
+    /// Those of one step.
+    #[must_use]
+    pub fn tool_calls_of(&self, path: &StepPath, plan: &CompiledPlan) -> u32 {
+        let calls = |step: &StepState| {
+            plan.tool_of(plan.step(path)?.work)?;
             Some(step.invocation.as_ref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
         };
-        self.steps.iter().filter_map(calls).fold(0, u32::saturating_add)
+        self.steps.get(path).and_then(calls).unwrap_or(0)
     }
 }
 
@@ -34,7 +40,9 @@ mod tests {
     use crate::event::Failure;
     use crate::id::{IdempotencyKey, JobId, PermitId};
     use crate::json::Json;
-    use crate::plan::{Budget, EffectClass, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
+    use crate::plan::{
+        Budget, EffectClass, MapNode, Node, NodeKind, OnItemFailure, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind,
+    };
     use crate::retry::RetryPolicy;
     use crate::state::{Invocation, InvocationPhase, StepState};
     use crate::time::{Span, Timestamp};
@@ -72,6 +80,13 @@ mod tests {
     /// A budget counts what may have left: every try of a pure tool, every permit but those under which nothing left.
     #[test]
     fn calls_are_counted_over_all_tries_and_permits_that_may_have_left() {
+        let pays = MapNode {
+            name: "item".to_owned(),
+            concurrency: 1,
+            each: Box::new(node("each", Some("pay")).work),
+            on_item_failure: OnItemFailure::Stop,
+            over: Json::null(),
+        };
         let plan = Plan {
             answer: None,
             budget: Budget::default(),
@@ -79,7 +94,7 @@ mod tests {
                 node("text", None),
                 node("look", Some("look")),
                 node("pay", Some("pay")),
-                node("new", Some("pay")),
+                Node::new("new", NodeKind::Map(pays)),
             ],
             retry: RetryPolicy::default(),
             schema_version: PLAN_SCHEMA_VERSION,
@@ -101,8 +116,9 @@ mod tests {
         let error = Some(Failure::new("budget_exceeded", "the account has no calls left"));
         state.steps.insert("look".into(), StepState { error, tries: 3, ..StepState::default() });
         assert_eq!(state.tool_calls(&plan), 3 + 5);
-        // Parts of what a node does count as well; what is of no node does not.
-        for (path, invocation) in [("new[0]", called(1, 0)), ("new[1]", called(2, 0)), ("gone", called(9, 0))] {
+        // Items of a map count as well; what is of no node does not, nor of one that is no map.
+        let beside = [("gone", called(9, 0)), ("pay[0]", called(9, 0)), ("new", None)];
+        for (path, invocation) in [("new[0]", called(1, 0)), ("new[1]", called(2, 0))].into_iter().chain(beside) {
             state.steps.insert(path.into(), StepState { invocation, ..StepState::default() });
         }
         assert_eq!(state.tool_calls(&plan), 3 + 5 + 3);

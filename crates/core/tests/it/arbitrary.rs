@@ -122,7 +122,7 @@ fn step_events() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => (node(), 1u32..4).prop_map(|(node, number)| NodeStarted::new(node, number).into()),
         2 => (node(), proptest::option::of(value()), result).prop_map(|(node, output, result)| {
-            NodeFinished { absorbed: false, error: None, model: None, node, output, result, took_us: None }.into()
+            NodeFinished { output, ..NodeFinished::new(node, result) }.into()
         }),
         4 => (node(), failure(), 0u64..9)
             .prop_map(|(node, error, after_us)| NodeRetryScheduled { after_us, error, model: None, node }.into()),

@@ -157,6 +157,7 @@ proptest! {
                         GraphError::UnknownNeed { node, need } => {
                             prop_assert!(of(&need).is_empty() && of(&node).iter().any(|node| node.needs.contains(&need)));
                         }
+                        GraphError::BadItemKind { .. } => prop_assert!(false, "no map was drawn: {error}"),
                         GraphError::UnknownTool { .. } => prop_assert!(false, "no node calls a tool"),
                         GraphError::Cycle(circle) => {
                             for pair in circle.windows(2) {

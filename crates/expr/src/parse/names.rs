@@ -13,9 +13,21 @@ const RESERVED: [&str; 7] = ["message", "nodes", "job", "input", "env", "loop", 
 const KEYWORDS: [&str; 12] =
     ["and", "or", "not", "if", "else", "is", "in", "true", "false", "none", "recursive", "elif"];
 
+/// Other spellings of constants.
+const WORDS: [&str; 4] = ["True", "False", "None", "null"];
+
 /// Parts of the language that this build does not have.
 const FUNCTIONS_NOT_YET: [&str; 3] = ["now", "random", "uuid"];
 const VALUES_NOT_YET: [&str; 2] = ["feedback", "round"];
+
+/// Whether a name has no meaning of its own anywhere in a template.
+pub(crate) fn is_free_name(name: &str) -> bool {
+    let mut letters = name.chars();
+    let first = letters.next().is_some_and(|first| first == '_' || first.is_ascii_alphabetic());
+    let word = first && letters.all(|letter| letter == '_' || letter.is_ascii_alphanumeric());
+    let taken = [&RESERVED[..], &KEYWORDS, &FUNCTIONS_NOT_YET, &VALUES_NOT_YET, &WORDS].concat();
+    word && !taken.contains(&name)
+}
 
 impl Parser<'_> {
     /// What a word means where a value is expected.

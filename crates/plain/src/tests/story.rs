@@ -188,15 +188,7 @@ pub(super) fn finished(outcome: InvocationOutcome) -> ToolInvocationFinished {
 
 pub(super) fn node_finished(node: &str, result: StepResult) -> NodeFinished {
     let output = (result == StepResult::Success).then(Json::null);
-    NodeFinished {
-        absorbed: false,
-        error: None,
-        model: None,
-        node: StepPath::from(node),
-        output,
-        result,
-        took_us: None,
-    }
+    NodeFinished { output, ..NodeFinished::new(node, result) }
 }
 
 pub(super) fn waiting(node: &str, key: Option<&str>, wait_type: WaitType) -> JobWaiting {

@@ -39,7 +39,7 @@ pub(super) async fn overtaken_answer(world: &World) -> Result<()> {
     let fence = world.must_claim().await?.fence;
     let store = world.rt.store.as_ref();
     let (loaded, ids) = (Loaded::read(store, &Scope::System, job).await?, world.rt.system.ids.as_ref());
-    let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
+    let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint);
     draft.push(ids, JobCompleted { answer: Answer::Value(Json::null()) })?;
     draft.release();
     world.rt.cancel(job).await?;

@@ -245,8 +245,7 @@ impl Runtime {
                 draft.add(self.system.ids.as_ref(), Fact::with_effect(event, effect, commit))?;
             }
             None => {
-                let of_plan = plan.and_then(|plan| plan.node(node.node()));
-                let absorbed = of_plan.is_some_and(|node| node.on_failure.absorbs());
+                let absorbed = plan.and_then(|plan| plan.step(&node)).is_some_and(|step| step.absorbs());
                 self.not_happened(loaded, &mut draft, (event, &invocation, settle, absorbed), resolution)?;
             }
         }
@@ -333,10 +332,7 @@ impl Runtime {
             Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, model: None, node })?,
             Then::Fail => {
                 let (error, result) = (Some(error), StepResult::PermanentFailure);
-                draft.push(
-                    ids,
-                    NodeFinished { absorbed, error, model: None, node, output: None, result, took_us: None },
-                )?;
+                draft.push(ids, NodeFinished { absorbed, error, ..NodeFinished::new(node, result) })?;
             }
         }
         Ok(())
@@ -520,13 +516,8 @@ mod tests {
             node: StepPath::from(step),
         };
         let failed = NodeFinished {
-            absorbed: false,
             error: Some(Failure::new("did_not_happen", "said so")),
-            model: None,
-            node: StepPath::from("n2"),
-            output: None,
-            result: StepResult::PermanentFailure,
-            took_us: None,
+            ..NodeFinished::new("n2", StepResult::PermanentFailure)
         };
         for (seq, next, followed) in [
             (5, Event::from(retried("n2")), Some(Then::Retry)),

@@ -298,7 +298,7 @@ fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead
     Some(rendered(&names, |texts| {
         let mut ahead = Ahead { nodes: Vec::new(), waits: Vec::new() };
         for node in plan.ordered().filter(pending) {
-            if let NodeKind::Wait(wait) = &node.kind
+            if let NodeKind::Wait(wait) = &node.work.kind
                 && let Some(template) = &wait.correlation_key
             {
                 // One that has started sees as open what has ended since.
@@ -319,10 +319,11 @@ pub fn schema_of(node: &Node) -> Option<&Json> {
 }
 
 fn wait_of(node: &Node) -> Option<&WaitNode> {
-    match &node.kind {
+    match &node.work.kind {
         NodeKind::Wait(wait) => Some(wait),
         NodeKind::Condition
         | NodeKind::Llm(_)
+        | NodeKind::Map(_)
         | NodeKind::Sleep(_)
         | NodeKind::Tool { .. }
         | NodeKind::Transform(_) => None,

@@ -15,7 +15,7 @@ use aetheris_store::unit::ClientKey;
 use aetheris_store::{AgentRow, NewJob, Purpose, Refusal};
 
 use crate::Runtime;
-use crate::draft::{Draft, WriteError};
+use crate::draft::{Draft, LastCheckpoint, WriteError};
 use crate::error::OpError;
 
 /// A message for an agent.
@@ -182,7 +182,7 @@ impl Runtime {
         let ids = self.system.ids.as_ref();
         let mut state = JobState::new(job);
         state.fence = Fence::default();
-        let mut draft = Draft::new(state, Guard::Outside, 0);
+        let mut draft = Draft::new(state, Guard::Outside, LastCheckpoint::default());
         draft.push(
             ids,
             JobCreated {

@@ -1,10 +1,11 @@
 //! Bodies that are under way beside each other. They know nothing of the run's draft: it concludes them one by one, in the
 //! order in which they end.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 
-use aetheris_core::id::PermitId;
+use aetheris_core::id::{NodeId, PermitId};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::state::JobState;
@@ -60,6 +61,10 @@ pub(super) struct Bodies<'r> {
     ended: VecDeque<Ended>,
     /// Ends those that may be dropped.
     halt: CancellationToken,
+    /// Ends those of one node that may be dropped.
+    halts: BTreeMap<NodeId, CancellationToken>,
+    /// How many there are of each node.
+    of_nodes: BTreeMap<NodeId, usize>,
     running: FuturesUnordered<BoxFuture<'r, Ended>>,
     /// When a start is to be shown that is not written by then.
     show_at: Option<Instant>,
@@ -67,8 +72,9 @@ pub(super) struct Bodies<'r> {
 }
 
 impl<'r> Bodies<'r> {
-    pub(super) fn len(&self) -> usize {
-        self.under_way.len()
+    /// How many there are of each node that has some.
+    pub(super) fn of_nodes(&self) -> &BTreeMap<NodeId, usize> {
+        &self.of_nodes
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -82,9 +88,13 @@ impl<'r> Bodies<'r> {
         self.under_way.contains_key(path)
     }
 
-    /// What ends a body that begins now before its time.
-    pub(super) fn interrupts(&self, lease: &'r Lease) -> Interrupts<'r> {
-        Interrupts { halt: self.halt.clone(), lease }
+    /// What ends a body of a node that begins now before its time.
+    pub(super) fn interrupts(&mut self, node: &NodeId, lease: &'r Lease) -> Interrupts<'r> {
+        let halt = match self.halts.get(node) {
+            Some(halt) => halt.clone(),
+            None => self.halts.entry(node.clone()).or_insert(self.halt.child_token()).clone(),
+        };
+        Interrupts { halt, lease }
     }
 
     /// A body begins. Where its start is not written, people are to see it in a while all the same.
@@ -94,7 +104,7 @@ impl<'r> Bodies<'r> {
         under_way: UnderWay,
         body: impl Future<Output = Result<Option<Said>, Stop>> + Send + 'r,
     ) {
-        self.under_way.insert(path.clone(), under_way);
+        self.note_begun(&path, under_way);
         let mut body: BoxFuture<'r, Ended> = Box::pin(async move { Ended { path, said: body.await } });
         // What it sends leaves now, right behind the last look at lease and permit.
         match poll_immediate(body.as_mut()).await {
@@ -108,8 +118,21 @@ impl<'r> Bodies<'r> {
 
     /// A body has ended before it began.
     pub(super) fn end_at_once(&mut self, path: StepPath, under_way: UnderWay, said: Said) {
-        self.under_way.insert(path.clone(), under_way);
+        self.note_begun(&path, under_way);
         self.ended.push_back(Ended { path, said: Ok(Some(said)) });
+    }
+
+    fn note_begun(&mut self, path: &StepPath, under_way: UnderWay) {
+        if self.under_way.insert(path.clone(), under_way).is_none() {
+            *self.of_nodes.entry(path.node().clone()).or_default() += 1;
+        }
+    }
+
+    /// The same as [`Bodies::halt`] of those of one node.
+    pub(super) fn halt_node(&self, node: &NodeId) {
+        if let Some(halt) = self.halts.get(node) {
+            halt.cancel();
+        }
     }
 
     /// What may be dropped ends; a call that must not be repeated goes on to its own end.
@@ -121,6 +144,7 @@ impl<'r> Bodies<'r> {
     pub(super) fn go_on(&mut self) {
         if self.halt.is_cancelled() {
             self.halt = CancellationToken::new();
+            self.halts.clear();
         }
     }
 
@@ -141,6 +165,13 @@ impl<'r> Bodies<'r> {
             None => self.running.next().await?,
         };
         let under_way = self.under_way.remove(&ended.path)?;
+        if let Entry::Occupied(mut of_node) = self.of_nodes.entry(ended.path.node().clone()) {
+            *of_node.get_mut() -= 1;
+            if *of_node.get() == 0 {
+                of_node.remove();
+                self.halts.remove(ended.path.node());
+            }
+        }
         if self.is_empty() {
             self.show_at = None;
         }

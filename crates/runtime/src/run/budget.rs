@@ -18,7 +18,7 @@ pub(super) fn over_budget(view: &View<'_>) -> Option<Failure> {
 pub(super) fn over_budget_after(view: &View<'_>, used: u64) -> Option<Failure> {
     let budget = view.plan.plan().budget;
     let exceeded = |what: String| Failure::new(BUDGET_EXCEEDED, what);
-    match kind::uses(&view.node.kind) {
+    match kind::uses(&view.work.kind) {
         Uses::Tokens => {
             let tokens = view.state.tokens.saturating_add(used);
             let max = budget.max_tokens.filter(|max| tokens >= *max)?;
@@ -26,7 +26,7 @@ pub(super) fn over_budget_after(view: &View<'_>, used: u64) -> Option<Failure> {
         }
         Uses::Calls => {
             let max = budget.max_tool_calls?;
-            let calls = view.state.tool_calls(view.plan);
+            let calls = view.calls;
             (calls >= max).then(|| exceeded(format!("the job has made {calls} of {max} tool calls")))
         }
         Uses::Nothing => None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use aetheris_core::event::Failure;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::Node;
+use aetheris_core::plan::Step;
 use aetheris_store::Purpose;
 
 use super::bodies::{Bodies, Ended, Position, UnderWay};
@@ -23,8 +23,8 @@ impl<'r> Run<'r> {
     ) -> Result<(), Stop> {
         let Ended { path, said } = ended;
         let plan = Arc::clone(&self.plan);
-        let (Some(said), Some(node)) = (said?, plan.node(path.node())) else { return Ok(()) };
-        let stops = self.failed || self.is_to_stop();
+        let (Some(said), Some(step)) = (said?, plan.step(&path)) else { return Ok(()) };
+        let stops = self.failed || self.is_to_stop() || self.is_stopped(&path);
         if stops && matches!(said, Said::Rested | Said::Judged(..)) {
             return Ok(());
         }
@@ -32,12 +32,12 @@ impl<'r> Run<'r> {
         if let Some(error) = said.own_want() {
             let error = error.clone();
             if let Said::Permitted(_, permit) = &said {
-                let unused = permit::discard_unused(&self.view(node), permit, error.clone());
+                let unused = permit::discard_unused(&self.view(&step), permit, error.clone());
                 self.take(unused.facts)?;
                 // Known before the wait: whoever comes after a crash finds no permit that may have been used.
                 bodies.beside(self.flush(Purpose::Record)).await?;
             }
-            self.wait_to_leave(node, &error, bodies).await;
+            self.wait_to_leave(&path, &error, bodies).await;
             return Ok(());
         }
         self.wanting.remove(&path);
@@ -50,13 +50,13 @@ impl<'r> Run<'r> {
         }
         let elsewhere = Position::of(self.state(), &path) != under_way.position;
         if elsewhere && !aetheris_fault::planted!("result-of-a-cut-start") {
-            let owed = self.owed_after(node, said);
+            let owed = self.owed_after(&step, said);
             bodies.beside(self.settle_sent()).await?;
             return bodies.beside(self.deposit_at_once(owed)).await;
         }
-        let concluded = plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).unwrap_or(node);
-        let prepared = step::conclude(&self.view(concluded), said).map_err(Stop::Fault)?;
-        match self.advance(node, prepared, bodies).await? {
+        let first = plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).map(Step::from);
+        let prepared = step::conclude(&self.view(first.as_ref().unwrap_or(&step)), said).map_err(Stop::Fault)?;
+        match self.advance(&step, prepared, bodies).await? {
             Some(next) => self.begin(vec![next], bodies).await,
             None => Ok(()),
         }
@@ -73,8 +73,8 @@ impl<'r> Run<'r> {
         }
         let plan = Arc::clone(&self.plan);
         while let Some((Ended { path, said }, _)) = bodies.next().await {
-            if let (Ok(Some(said)), Some(node)) = (said, plan.node(path.node())) {
-                self.owed = self.owed_after(node, said);
+            if let (Ok(Some(said)), Some(step)) = (said, plan.step(&path)) {
+                self.owed = self.owed_after(&step, said);
                 deposited = deposited.and(bodies.beside(self.deposit_owed()).await);
             }
         }
@@ -83,19 +83,18 @@ impl<'r> Run<'r> {
 
     /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step
     /// is looked at again, each time a longer one up to a bound.
-    async fn wait_to_leave(&mut self, node: &Node, error: &Failure, bodies: &mut Bodies<'r>) {
-        let path = StepPath::from(&node.id);
+    async fn wait_to_leave(&mut self, path: &StepPath, error: &Failure, bodies: &mut Bodies<'r>) {
         let times = self.wanting.entry(path.clone()).or_default();
         let before = *times;
         *times = before.saturating_add(1);
         let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
-        tracing::warn!(job = %self.state().id, node = %node.id, error = %error.message, "a call could not leave; trying again");
-        let under_way = UnderWay { leaves: false, position: Position::of(self.state(), &path) };
-        let until = bodies.interrupts(self.lease);
+        tracing::warn!(job = %self.state().id, node = %path, error = %error.message, "a call could not leave; trying again");
+        let under_way = UnderWay { leaves: false, position: Position::of(self.state(), path) };
+        let until = bodies.interrupts(path.node(), self.lease);
         let passes = async move {
             until.rest(pause).await;
             Ok(None)
         };
-        bodies.begin(path, under_way, passes).await;
+        bodies.begin(path.clone(), under_way, passes).await;
     }
 }

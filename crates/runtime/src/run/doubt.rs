@@ -2,7 +2,9 @@
 //! (SPEC §5). Nothing here ever calls the tool again without an answer that it has not happened.
 
 use aetheris_core::disproof::{self, Disproof, Grounds};
-use aetheris_core::event::{DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, TimerId, TimerSet};
+use aetheris_core::event::{
+    DoubtOutcome, Failure, InDoubtResolved, JobWaiting, Resolver, StepResult, TimerId, TimerSet,
+};
 use aetheris_core::id::{IdempotencyKey, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, PermitNumber};
@@ -46,7 +48,7 @@ pub(super) fn enter(view: &View<'_>, reason: &str) -> Result<Prepared, Failure> 
 pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
     let (invocation, doubt) = (view.called()?, doubt_of(view)?);
     let place = usize::try_from(doubt.policy).unwrap_or(usize::MAX);
-    let policy = view.plan.tool_of(view.node).and_then(|(_, tool)| tool.on_in_doubt.get(place));
+    let policy = view.plan.tool_of(view.work).and_then(|(_, tool)| tool.on_in_doubt.get(place));
     Ok(match policy {
         None | Some(DoubtPolicy::Fail) => give_up(view, invocation, doubt),
         Some(DoubtPolicy::Human) => {
@@ -75,11 +77,23 @@ fn next_policy(view: &View<'_>, invocation: &Invocation, doubt: &Doubt, reason: 
 /// The list is at its end: the step fails, the call stays on record as unresolved.
 fn give_up(view: &View<'_>, invocation: &Invocation, doubt: &Doubt) -> Prepared {
     aetheris_fault::sometimes!(DoubtGivenUp);
-    let event = facts::resolved(view, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
-    let unresolved = Fact::with_ledger(event, settle(invocation, LedgerTrigger::GiveUp));
     let message = format!("it is not known whether the call of `{}` happened: {}", invocation.tool, doubt.reason);
     let failure = Failure::new("in_doubt_unresolved", message);
-    Prepared::of([unresolved]).then(facts::fail(view, failure))
+    unresolved(view, invocation, TryFailed::new(failure, None, false))
+}
+
+/// The step is given up although its call is in doubt: that stays on record as unresolved.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn abandon(view: &View<'_>, failed: TryFailed) -> Result<Prepared, Failure> {
+    Ok(unresolved(view, view.called()?, failed))
+}
+
+fn unresolved(view: &View<'_>, invocation: &Invocation, failed: TryFailed) -> Prepared {
+    let event = facts::resolved(view, invocation, Resolver::Policy, DoubtOutcome::Unresolved);
+    let unresolved = Fact::with_ledger(event, settle(invocation, LedgerTrigger::GiveUp));
+    Prepared::of([unresolved]).then(facts::fail_after(view, StepResult::PermanentFailure, failed))
 }
 
 /// Whether a job parks for the answer to a doubt: a person's, who may take long.

@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::limits;
-use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::plan::{CompiledPlan, Step};
 use aetheris_core::schedule::{self, Due};
 use aetheris_store::Purpose;
 use tokio::time::Instant;
 
 use super::bodies::{Bodies, Ended, Position, UnderWay};
+use super::places::Places;
 use super::prepared::{Next, Prepared};
 use super::start::Ready;
 use super::view::View;
@@ -72,11 +72,11 @@ impl<'r> Run<'r> {
                 Ok(None)
             }
             Due::Skip(node, reason) => {
-                let skipped = facts::skip(&self.view(node), reason);
+                let skipped = facts::skip(&self.view(&Step::from(node)), reason);
                 self.take(skipped.facts)?;
                 Ok(None)
             }
-            Due::Open(nodes) => self.work(&nodes, bodies).await,
+            Due::Open(steps) => self.work(&steps, bodies).await,
         }
     }
 
@@ -110,7 +110,7 @@ impl<'r> Run<'r> {
         if other || self.state().end_requested.is_some() {
             return false;
         }
-        let waits = !self.held.is_empty() && matches!(self.due(plan), Due::Open(nodes) if nodes.is_empty());
+        let waits = !self.held.is_empty() && matches!(self.due(plan), Due::Open(steps) if steps.is_empty());
         self.failed || (waits && !self.goes_on_soon())
     }
 
@@ -122,24 +122,34 @@ impl<'r> Run<'r> {
     }
 
     /// Begins what may begin, and takes in what ends next.
-    async fn work(&mut self, nodes: &[&Node], bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
-        let room = self.bound().saturating_sub(bodies.len());
+    async fn work(&mut self, steps: &[Step<'_>], bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
+        let mut room = Places::new(self.bound(), bodies.of_nodes());
         let (mut ready, mut decided, mut more) = (Vec::new(), false, false);
-        for node in nodes {
+        for step in steps {
             more = self.draft_is_full();
-            if ready.len() >= room || more {
+            if more {
                 break;
             }
-            if bodies.has(&StepPath::from(&node.id)) {
+            if bodies.has(&step.path) {
+                if self.is_stopped(&step.path) {
+                    bodies.halt_node(&step.node.id);
+                }
                 continue;
             }
-            let view = self.view(node);
+            if !room.has_one_for(step) {
+                continue;
+            }
+            self.know_list(step)?;
+            let view = self.view(step);
             let prepared = step::prepare(&view).map_err(Stop::Fault)?;
             let key = view.key();
             self.accepted_from.remove(&key);
-            self.rested.remove(&StepPath::from(&node.id));
+            self.rested.remove(&step.path);
             decided = true;
-            ready.extend(self.advance(node, prepared, bodies).await?);
+            if let Some(next) = self.advance(step, prepared, bodies).await? {
+                room.take(step);
+                ready.push(next);
+            }
             // A write may have brought the news.
             if self.failed || self.is_to_stop() {
                 break;
@@ -153,7 +163,7 @@ impl<'r> Run<'r> {
             }
         } else if decided {
             return Ok(None);
-        } else if nodes.is_empty() && bodies.is_empty() {
+        } else if steps.is_empty() && bodies.is_empty() {
             return self.release().await;
         }
         if !bodies.is_empty() {
@@ -165,7 +175,7 @@ impl<'r> Run<'r> {
     /// Drafts what a decision came to, and all that is decided on it at once. The body that is next, if one is.
     pub(super) async fn advance<'p>(
         &mut self,
-        node: &'p Node,
+        step: &Step<'p>,
         prepared: Prepared,
         bodies: &mut Bodies<'r>,
     ) -> Result<Option<Ready<'p>>, Stop> {
@@ -180,20 +190,20 @@ impl<'r> Run<'r> {
             }
             prepared = match next {
                 Next::Go => return Ok(None),
-                Next::Again => step::prepare(&self.view(node)).map_err(Stop::Fault)?,
+                Next::Again => step::prepare(&self.view(step)).map_err(Stop::Fault)?,
                 Next::Record => {
                     bodies.beside(self.flush(Purpose::Record)).await?;
                     return Ok(None);
                 }
-                Next::TryFailed(failed) => step::after_failure(&self.view(node), failed),
+                Next::TryFailed(failed) => step::after_failure(&self.view(step), failed),
                 Next::Release(release) => {
                     aetheris_fault::sometimes!(HeldBesideOthers, !bodies.is_empty());
-                    self.hold(node, release);
+                    self.hold(&step.path, release);
                     return Ok(None);
                 }
                 Next::Perform(body) => {
-                    let position = Position::of(self.state(), &StepPath::from(&node.id));
-                    return Ok(Some(Ready { body, drafted_at, node, position }));
+                    let position = Position::of(self.state(), &step.path);
+                    return Ok(Some(Ready { body, drafted_at, position, step: step.clone() }));
                 }
             };
         }
@@ -237,24 +247,25 @@ impl<'r> Run<'r> {
         Ok(None)
     }
 
-    pub(super) fn view<'v>(&'v self, node: &'v Node) -> View<'v> {
+    pub(super) fn view<'v>(&'v self, step: &Step<'v>) -> View<'v> {
+        let Step { node, path, work } = step;
+        let open = self.state().step_of(&node.id).map(|step| &step.open);
         View {
-            accepted_from: self
-                .accepted_from
-                .get(&IdempotencyKey::derive(self.state().id, &StepPath::from(&node.id), 0))
-                .copied(),
+            accepted_from: self.accepted_from.get(&IdempotencyKey::derive(self.state().id, path, 0)).copied(),
+            calls: self.calls,
             fence: self.lease.fence,
             ids: self.ids(),
             rows: &self.rows,
             memory: self.memory,
-            names: names::seen_by(&self.names, self.state().step_of(&node.id).map(|step| &step.open)),
+            names: names::seen_by(&self.names, open, self.item(step)),
             node,
-            path: StepPath::from(&node.id),
+            path: path.clone(),
             plan: &self.plan,
             questions: self.questions,
-            rested: self.rested.contains(&StepPath::from(&node.id)),
+            rested: self.rested.contains(path),
             state: self.draft.state(),
             step_timeout: self.rt.settings.step_timeout,
+            work,
         }
     }
 

@@ -8,6 +8,7 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
+use aetheris_expr::{Ended, ExprError};
 use aetheris_store::{Purpose, Scope};
 
 use super::{Run, RunEnd, Stop};
@@ -34,18 +35,28 @@ impl Run<'_> {
         self.finish().await
     }
 
-    fn answer(&self) -> Result<Answer, aetheris_expr::ExprError> {
+    fn answer(&self) -> Result<Answer, ExprError> {
         let completed = |node: &NodeId| self.state().node_status(node) == StepStatus::Completed;
+        // What a map came to stands in many places: as an answer it is put together once, within the bound of any value.
+        let list = |node: &NodeId| self.plan.node(node).is_some_and(|node| node.work.map().is_some());
         match &self.plan.plan().answer {
-            None => {
-                let last = self.plan.ordered().last().map(|node| node.id.clone()).filter(completed);
-                Ok(last.map_or_else(|| Answer::Value(Json::null()), Answer::Node))
-            }
+            None => match self.plan.ordered().last().map(|node| &node.id).filter(|node| completed(node)) {
+                Some(node) if list(node) => self.list_of(node).map(Answer::Value),
+                Some(node) => Ok(Answer::Node(node.clone())),
+                None => Ok(Answer::Value(Json::null())),
+            },
             Some(template) => match template.as_str().and_then(whole_output).filter(completed) {
+                Some(node) if list(&node) => self.list_of(&node).map(Answer::Value),
                 Some(node) => Ok(Answer::Node(node)),
                 None => rendered(&self.names, |texts| texts.value(template)).map(Answer::Value),
             },
         }
+    }
+
+    /// The output of a map.
+    fn list_of(&self, node: &NodeId) -> Result<Json, ExprError> {
+        let output = self.names.nodes.get(node).and_then(Ended::output).map(|output| output.value().clone());
+        Json::checked(output.unwrap_or_default()).map_err(|_| ExprError::TooLarge)
     }
 
     /// A node has failed, and the job with it. Calls beside it whose outcome is unknown stay in the in-doubt list. `None`
@@ -149,7 +160,7 @@ pub(super) async fn fail_unplanned(rt: &Runtime, loaded: Loaded, fence: Fence) -
 }
 
 async fn fail_loaded(rt: &Runtime, loaded: Loaded, fence: Fence, failure: Failure) -> Result<RunEnd, OpError> {
-    let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint_seq);
+    let mut draft = Draft::new(loaded.state, Guard::Run(fence), loaded.checkpoint);
     // A job that cannot go on fails, also where it was to be paused.
     let asked = asked_end(draft.state().end_requested, draft.state(), &loaded.ledger);
     let reason = "the job could not go on while the outcome of the call was unknown";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{
-    BranchStatus, DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, ModelRecord, NodeFinished,
+    BranchStatus, DoubtOutcome, Event, Failure, InDoubtResolved, InvocationOutcome, Items, ModelRecord, NodeFinished,
     NodeSkipped, NodeStarted, Resolver, SkipReason, Source, StepInDoubt, StepResult, ToolInvocationFinished,
 };
 use aetheris_core::id::NodeId;
@@ -24,13 +24,20 @@ pub(super) fn start(view: &View<'_>) -> Prepared {
     if number == view.tries() {
         return Prepared::default();
     }
-    Prepared::of([Fact::of(NodeStarted { needs: needs(view), node: view.path.clone(), number })])
+    Prepared::of([Fact::of(NodeStarted { needs: needs(view), ..NodeStarted::new(view.path.clone(), number) })])
+}
+
+/// The same of a map, which is to work through so many items.
+pub(super) fn start_map(view: &View<'_>, items: Items) -> Prepared {
+    let number = view.try_number();
+    let (items, needs) = (Some(items), needs(view));
+    Prepared::of([Fact::of(NodeStarted { items, needs, ..NodeStarted::new(view.path.clone(), number) })])
 }
 
 /// What an eager node sees of those before it, for all of its tries: how those that it needs stand, and which of the others
 /// that its templates name are open. Its condition has been asked by then, and is not asked again.
 fn needs(view: &View<'_>) -> BTreeMap<NodeId, BranchStatus> {
-    if view.tries() > 0 || !view.plan.is_eager(&view.node.id) {
+    if view.tries() > 0 || !view.path.is_whole() || !view.plan.is_eager(&view.node.id) {
         return BTreeMap::new();
     }
     let stands = |node: &NodeId| BranchStatus::of(view.state.node_status(node));
@@ -49,22 +56,13 @@ pub(super) fn succeed(view: &View<'_>, output: Option<Json>) -> Prepared {
 
 /// The same of a pure body: what it took, and what a model used.
 pub(super) fn succeed_after(view: &View<'_>, output: Json, model: Option<ModelRecord>, took_us: u64) -> Prepared {
-    let (node, took_us) = (view.path.clone(), Some(took_us));
-    let output = Some(output);
-    Prepared::of([Fact::of(NodeFinished {
-        absorbed: false,
-        error: None,
-        model,
-        node,
-        output,
-        result: StepResult::Pure,
-        took_us,
-    })])
+    let (output, took_us) = (Some(output), Some(took_us));
+    let end = NodeFinished::new(view.path.clone(), StepResult::Pure);
+    Prepared::of([Fact::of(NodeFinished { model, output, took_us, ..end })])
 }
 
 pub(super) fn ended(view: &View<'_>, result: StepResult, output: Option<Json>) -> Fact {
-    let node = view.path.clone();
-    Fact::of(NodeFinished { absorbed: false, error: None, model: None, node, output, result, took_us: None })
+    Fact::of(NodeFinished { output, ..NodeFinished::new(view.path.clone(), result) })
 }
 
 pub(super) fn fail_template(view: &View<'_>, what: &str, error: &aetheris_expr::ExprError) -> Prepared {
@@ -84,10 +82,10 @@ pub(super) fn fail_job(view: &View<'_>, error: Failure) -> Prepared {
 
 /// The step fails with its last try. A call whose outcome is unknown is given up with it.
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
-    let TryFailed { error, model, of_job, took_us, .. } = failed;
-    let node = view.path.clone();
-    let absorbed = view.node.on_failure.absorbs() && !of_job;
-    let event = NodeFinished { absorbed, error: Some(error), model, node, output: None, result, took_us };
+    let TryFailed { error, model, of_job, stopped, took_us, .. } = failed;
+    let absorbed = view.absorbs() && !of_job;
+    let end = NodeFinished::new(view.path.clone(), result);
+    let event = NodeFinished { absorbed, error: Some(error), model, stopped, took_us, ..end };
     let given_up = view.invocation().and_then(|call| unanswered(&view.rows.ledger, call));
     Prepared::of([match given_up {
         Some(settle) => Fact::with_ledger(event, LedgerWrite::Settle(settle)),

@@ -7,7 +7,7 @@ use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule::{self, Due};
 use aetheris_core::state::{Blocked, JobState};
 use aetheris_core::time::{Span, Timestamp};
@@ -31,10 +31,9 @@ pub(super) struct Held {
 
 impl<'r> Run<'r> {
     /// A step waits. Others go on; the job is given away once none can.
-    pub(super) fn hold(&mut self, node: &Node, release: Release) {
-        let path = StepPath::from(&node.id);
-        let position = Position::of(self.state(), &path);
-        self.held.insert(path, Held { position, release, until: None });
+    pub(super) fn hold(&mut self, path: &StepPath, release: Release) {
+        let position = Position::of(self.state(), path);
+        self.held.insert(path.clone(), Held { position, release, until: None });
     }
 
     /// Whether what was decided about a step that waits holds on a state that was read again. Kept signals are counted anew.
@@ -166,7 +165,7 @@ impl<'r> Run<'r> {
         let due = schedule::due(self.state(), &self.plan, self.bound(), &mut self.cursor.clone(), |path| {
             rests.contains_key(path)
         });
-        !matches!(due, Due::Open(nodes) if nodes.is_empty())
+        !matches!(due, Due::Open(steps) if steps.is_empty())
     }
 
     /// What is left of the delay before a step's next try.
@@ -212,7 +211,7 @@ mod tests {
 
     use aetheris_core::id::JobId;
     use aetheris_core::json::Json;
-    use aetheris_core::plan::{Budget, NodeKind, PLAN_SCHEMA_VERSION, Plan, WaitType};
+    use aetheris_core::plan::{Budget, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, WaitType};
     use aetheris_core::retry::RetryPolicy;
 
     use super::*;

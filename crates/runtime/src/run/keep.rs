@@ -6,7 +6,7 @@ use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::Node;
+use aetheris_core::plan::Step;
 use aetheris_core::schedule::{self, Cursor};
 use aetheris_core::state::StepState;
 use aetheris_expr::Ended;
@@ -37,8 +37,17 @@ impl Run<'_> {
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
             }
+            let called = called_step(&fact.event).cloned();
+            let before = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
-            let Some(path) = ended.filter(StepPath::is_whole) else { continue };
+            let after = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));
+            self.calls = self.calls.saturating_add(after).saturating_sub(before);
+            let Some(path) = ended else { continue };
+            self.held.remove(&path);
+            if !path.is_whole() {
+                self.note_item_ended(&path);
+                continue;
+            }
             self.failed |= self.state().steps.get(&path).is_some_and(StepState::fails_job);
             if let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &path) {
                 self.name_ended(path.node(), ended);
@@ -81,7 +90,9 @@ impl Run<'_> {
             self.rows.record(effect);
         }
         self.names = names::of(self.draft.state(), &self.rows.effects);
-        self.memory = memory::of_run(self.draft.state(), &self.rows.kept, &self.names);
+        self.calls = self.draft.state().tool_calls(&self.plan);
+        let lists = memory::of(self.lists.values().flatten());
+        self.memory = memory::of_run(self.draft.state(), &self.rows, &self.names) + lists;
         let mut held = std::mem::take(&mut self.held);
         held.retain(|path, held| self.still_waits(path, held));
         self.held = held;
@@ -101,9 +112,17 @@ impl Run<'_> {
         self.names.nodes.insert(node.clone(), ended);
     }
 
+    /// What an item came to is kept until its map has ended, and named then.
+    fn note_item_ended(&mut self, path: &StepPath) {
+        let output = self.state().steps.get(path).and_then(|step| memory::output(step, &self.rows));
+        let bytes = output.map_or(0, Json::memory);
+        self.memory += bytes;
+        self.ahead += bytes;
+    }
+
     /// What a call has come to, to be deposited in the right of its permit.
-    pub(super) fn owed_after(&self, node: &Node, said: Said) -> Vec<Deposit> {
-        let facts = step::conclude(&self.view(node), said).map_or_else(|_| Vec::new(), |prepared| prepared.facts);
+    pub(super) fn owed_after(&self, step: &Step<'_>, said: Said) -> Vec<Deposit> {
+        let facts = step::conclude(&self.view(step), said).map_or_else(|_| Vec::new(), |prepared| prepared.facts);
         facts.iter().filter_map(|fact| owed_by(self.state().id, fact)).collect()
     }
 
@@ -183,6 +202,19 @@ pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
         node = StepPath::from("another");
     }
     Some(Deposit { job, key, node, outcome, permit, permit_id })
+}
+
+/// The step whose use of tool calls a fact may change.
+fn called_step(event: &Event) -> Option<&StepPath> {
+    if let Event::NodeStarted(started) = event {
+        Some(&started.node)
+    } else if let Event::ToolInvocationStarted(started) = event {
+        Some(&started.node)
+    } else if let Event::ToolInvocationFinished(finished) = event {
+        Some(&finished.node)
+    } else {
+        None
+    }
 }
 
 /// The step that has ended with a fact.

@@ -35,8 +35,10 @@ mod held;
 mod keep;
 mod kind;
 mod lease;
+mod lists;
 mod overlap;
 mod permit;
+mod places;
 pub mod prepared;
 pub mod rows;
 mod start;
@@ -54,8 +56,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
-use aetheris_core::id::{IdSource, IdempotencyKey};
+use aetheris_core::id::{IdSource, IdempotencyKey, NodeId};
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::CompiledPlan;
@@ -121,6 +124,8 @@ struct Run<'r> {
     ahead: usize,
     /// From when on the store accepts that a call in doubt has not happened, where it has just refused to.
     accepted_from: BTreeMap<IdempotencyKey, Timestamp>,
+    /// The tool calls that the job has used up.
+    calls: u32,
     /// Whether the answer of something outside the process is drafted and not written yet.
     answered: bool,
     /// The job's state with the facts that are not written yet.
@@ -132,6 +137,8 @@ struct Run<'r> {
     /// What is known beside the state.
     rows: Rows,
     lease: &'r Lease,
+    /// The lists of maps that have begun.
+    lists: BTreeMap<NodeId, Vec<Json>>,
     /// How often the ledger has refused in this run, by call.
     ledger_refusals: BTreeMap<IdempotencyKey, u32>,
     /// What the values that the job keeps take.
@@ -221,16 +228,20 @@ impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = names::of(&loaded.state, &loaded.effects);
         let failed = schedule::failed(&loaded.state, &plan).is_some();
-        let memory = memory::of_run(&loaded.state, &loaded.kept, &names);
+        let rows = Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger };
+        let calls = loaded.state.tool_calls(&plan);
+        let memory = memory::of_run(&loaded.state, &rows, &names);
         Self {
             ahead: 0,
             accepted_from: BTreeMap::new(),
             answered: false,
-            draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint_seq),
+            calls,
+            draft: Draft::new(loaded.state, Guard::Run(lease.fence), loaded.checkpoint),
             draining_writes: 0,
             rested: BTreeSet::new(),
-            rows: Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger },
+            rows,
             lease,
+            lists: BTreeMap::new(),
             ledger_refusals: BTreeMap::new(),
             memory,
             names,

@@ -121,6 +121,8 @@ pub struct TryFailed {
     pub retry_after: Option<Span>,
     /// Whether another try may help.
     pub retryable: bool,
+    /// It is an item that is given up, since its map has failed with another.
+    pub stopped: bool,
     /// How long the body took, if that is told with the step's end.
     pub took_us: Option<u64>,
 }
@@ -128,7 +130,7 @@ pub struct TryFailed {
 impl TryFailed {
     /// A failure of which nothing more is known.
     pub fn new(error: Failure, retry_after: Option<Span>, retryable: bool) -> Self {
-        Self { error, model: None, of_job: false, retry_after, retryable, took_us: None }
+        Self { error, model: None, of_job: false, retry_after, retryable, stopped: false, took_us: None }
     }
 }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use aetheris_core::event::Failure;
 use aetheris_core::limits;
-use aetheris_core::path::StepPath;
-use aetheris_core::plan::Node;
+use aetheris_core::plan::Step;
 use aetheris_store::Purpose;
 
 use super::bodies::{Bodies, Position, UnderWay};
@@ -29,8 +28,8 @@ pub(super) struct Ready<'p> {
     pub(super) body: Body,
     /// The boot clock before its facts were drafted.
     pub(super) drafted_at: Duration,
-    pub(super) node: &'p Node,
     pub(super) position: Position,
+    pub(super) step: Step<'p>,
 }
 
 impl<'r> Run<'r> {
@@ -52,20 +51,22 @@ impl<'r> Run<'r> {
         if stops.is_none() {
             bodies.go_on();
         }
-        for Ready { body, drafted_at, node, position } in ready {
-            let path = StepPath::from(&node.id);
+        for Ready { body, drafted_at, position, step } in ready {
+            let path = step.path.clone();
             if Position::of(self.state(), &path) != position {
                 continue;
             }
+            let given_up = || Failure::new("not_begun", "an item beside it has failed; nothing was sent");
+            let stops = stops.clone().or_else(|| self.is_stopped(&path).then(given_up));
             let under_way = UnderWay { leaves: body.leaves_process(), position };
             let begin = match &stops {
                 Some(why) => instead(&body, why),
-                None => self.may_begin(node, &body, drafted_at).await?,
+                None => self.may_begin(&step, &body, drafted_at).await?,
             };
             match begin {
                 Begin::Now => {
                     let begun = Begun { at: self.state().last_at, sent_at: drafted_at };
-                    let until = bodies.interrupts(self.lease);
+                    let until = bodies.interrupts(path.node(), self.lease);
                     aetheris_fault::sometimes!(BesideEachOther, !bodies.is_empty());
                     bodies.begin(path, under_way, body::perform(self.rt, until, body, begun)).await;
                 }
@@ -105,7 +106,7 @@ impl<'r> Run<'r> {
     }
 
     /// Whether a body may begin, now that what it needs is written.
-    async fn may_begin(&mut self, node: &Node, body: &Body, drafted_at: Duration) -> Result<Begin, Stop> {
+    async fn may_begin(&mut self, step: &Step<'_>, body: &Body, drafted_at: Duration) -> Result<Begin, Stop> {
         match body {
             Body::Judge(..) | Body::Rest(_) | Body::Ask(..) | Body::Call(_, Role::Pure) => {}
             Body::Call(_, Role::Reconcile(_)) => {
@@ -118,10 +119,10 @@ impl<'r> Run<'r> {
                 aetheris_fault::crash_point!("run.tool.permitted");
                 if let Some(why) = self.too_late(drafted_at) {
                     // The write that was slow is the pause between two permissions.
-                    tracing::warn!(job = %self.state().id, node = %node.id, error = %why.message, "a call did not leave; asking for another permission");
+                    tracing::warn!(job = %self.state().id, node = %step.path, error = %why.message, "a call did not leave; asking for another permission");
                     return Ok(Begin::TooLate(*permit, why));
                 }
-                permit::examine(&self.view(node), permit, call, self.draft.is_empty());
+                permit::examine(&self.view(step), permit, call, self.draft.is_empty());
             }
         }
         if body.needs().lease == LeaseNeed::Before {

@@ -21,7 +21,11 @@ pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
     let told = view.step().map_or(StepEvidence::NotStarted, recovery::told);
     let effect = view.rows.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
     let ledger = view.rows.ledger.get(&key).map(|row| LedgerSeen { permit: row.permit, status: row.status });
-    match recovery::decide(told, effect, ledger) {
+    let decision = recovery::decide(told, effect, ledger);
+    if view.is_stopped() && !aetheris_fault::planted!("stopped-items-go-on") {
+        return kind::map::give_up(view, &decision);
+    }
+    match decision {
         Decision::Inject | Decision::Nothing => Ok(Prepared::default()),
         Decision::Run => begin(view),
         Decision::NextTry => next_try(view),
@@ -65,7 +69,7 @@ pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
 /// Starts the step, or goes on with one whose block is over or whose plain body was interrupted.
 fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
     if view.status() == StepStatus::Pending {
-        if let Some(condition) = &view.node.when {
+        if let Some(condition) = &view.work.when {
             match view.holds(condition) {
                 Ok(true) => {}
                 Ok(false) => return Ok(facts::skip(view, SkipReason::Condition)),
@@ -83,7 +87,7 @@ fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
 pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
     let (tries, policy) = (view.tries(), view.retry());
     let spent = if aetheris_fault::planted!("retry-budget-per-claim") { tries.min(1) } else { tries };
-    if !failed.retryable || !policy.allows_another(spent) {
+    if !failed.retryable || !policy.allows_another(spent) || view.is_stopped() {
         let result = if failed.retryable { StepResult::RetryableFailure } else { StepResult::PermanentFailure };
         return facts::fail_after(view, result, failed);
     }

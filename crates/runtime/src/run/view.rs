@@ -9,7 +9,7 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Node};
+use aetheris_core::plan::{CompiledPlan, Node, Step, Work};
 use aetheris_core::retry::RetryPolicy;
 use aetheris_core::state::{Invocation, JobState, StepState};
 use aetheris_core::step::StepStatus;
@@ -24,6 +24,8 @@ use crate::ports::ToolCall;
 pub struct View<'a> {
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
     pub accepted_from: Option<Timestamp>,
+    /// The tool calls that the job has used up.
+    pub calls: u32,
     /// The run's fence.
     pub fence: Fence,
     /// Random values: names of permits, and the jitter of back-offs.
@@ -34,7 +36,7 @@ pub struct View<'a> {
     pub memory: usize,
     /// What templates may name.
     pub names: Scope<'a>,
-    /// The node.
+    /// The node that the step is, or is a part of.
     pub node: &'a Node,
     /// The step: the node, or a part of what it does.
     pub path: StepPath,
@@ -48,6 +50,8 @@ pub struct View<'a> {
     pub state: &'a JobState,
     /// The time a step may take where neither node, tool nor agent says so.
     pub step_timeout: Span,
+    /// What the step does.
+    pub work: &'a Work,
 }
 
 impl View<'_> {
@@ -63,6 +67,16 @@ impl View<'_> {
     /// Tries that have begun.
     pub(super) fn tries(&self) -> u32 {
         self.step().map_or(0, |step| step.tries)
+    }
+
+    /// Whether its job goes on over a failure of it: its node says so, or collects those of its items.
+    pub(super) fn absorbs(&self) -> bool {
+        Step { node: self.node, path: self.path.clone(), work: self.work }.absorbs()
+    }
+
+    /// Whether it is an item whose map has failed: it is given up.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.is_stopped(&self.path)
     }
 
     /// The call of its newest permit.
@@ -92,7 +106,7 @@ impl View<'_> {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.plan.timeout_of(self.node, self.step_timeout).to_std()
+        self.plan.timeout_of(self.work, self.step_timeout).to_std()
     }
 
     /// The time a permit lives: its call's timeout and the margin in which the call must leave.
@@ -101,7 +115,7 @@ impl View<'_> {
     }
 
     pub(super) fn retry(&self) -> &RetryPolicy {
-        self.plan.retry_of(self.node)
+        self.plan.retry_of(self.work)
     }
 
     /// Renders a value whose texts are templates.

@@ -152,7 +152,7 @@ impl Run<'_> {
                     return Err(Stop::Fault(refused_for_good(&refusal)));
                 }
                 let state = self.reload().await?;
-                self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.checkpoint_seq());
+                self.draft = Draft::new(state, Guard::Run(self.lease.fence), self.draft.last_checkpoint());
                 self.refresh_names();
                 self.deposit_owed().await?;
                 Ok(Rebased::Cut)

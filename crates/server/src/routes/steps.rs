@@ -3,6 +3,7 @@
 use aetheris_api::{ErrorCode, StepPage, WhyView};
 use aetheris_core::id::NodeId;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_runtime::load::Loaded;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -24,7 +25,7 @@ use crate::{outline, steps, why};
 #[utoipa::path(get, path = "/api/jobs/{id}/steps", tag = "evidence", operation_id = "list_step_values",
     params(
         ("id" = String, Path, description = "The job's id"),
-        ("node" = Option<String>, Query, description = "Of this node only"),
+        ("node" = Option<String>, Query, description = "Of this node only, or of this item of a map: `n`, `n[3]`"),
         ("render" = Option<bool>, Query, description = "Render inputs again that are not recorded"),
         ("bytes" = Option<u64>, Query, minimum = 1, description = "Bytes of one value that are given; 2048 by default, never more than 1 MiB"),
         ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 100 by default, never more than 200"),
@@ -35,7 +36,7 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
         after: params.one("cursor")?.map(NodeId::new),
         bytes: params.bounded("bytes", limits::VALUE_SHOWN_BYTES, limits::PAYLOAD_BYTES_MAX)?,
         limit: params.limit(100, limits::PAGE_STEPS_MAX)?,
-        node: params.one("node")?.map(NodeId::new),
+        node: params.one("node")?.map(|node| StepPath::from(NodeId::new(node))),
         render: params.flag("render")?,
     };
     params.finish()?;

@@ -232,7 +232,7 @@ impl Hand {
     /// Writes what is drafted.
     pub(crate) async fn write(&self, purpose: Purpose, fill: impl FnOnce(&mut Draft)) {
         let loaded = Loaded::read(self.store.as_ref(), &Scope::System, self.job).await.unwrap();
-        let mut draft = Draft::new(loaded.state, Guard::Run(self.fence), loaded.checkpoint_seq);
+        let mut draft = Draft::new(loaded.state, Guard::Run(self.fence), loaded.checkpoint);
         fill(&mut draft);
         let id = EventId::from_u128(SystemIds.secret());
         draft::write(self.store.as_ref(), || draft.unit(purpose, id)).await.unwrap();
@@ -388,7 +388,7 @@ impl Hand {
         self.doubt(node).await;
         let done = WaitCompleted { by: WaitEnd::Time, node: StepPath::from(node) };
         let loaded = Loaded::read(self.store.as_ref(), &Scope::System, self.job).await.unwrap();
-        let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint_seq);
+        let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint);
         draft.push(&SystemIds, done).unwrap();
         draft::write(self.store.as_ref(), || draft.unit(Purpose::Timer, EventId::from_u128(SystemIds.ordered())))
             .await
@@ -452,15 +452,7 @@ pub(crate) fn started(node: &str) -> NodeStarted {
 
 pub(crate) fn finished(node: &str, output: Option<Value>) -> NodeFinished {
     let output = output.map(Json::new);
-    NodeFinished {
-        absorbed: false,
-        error: None,
-        model: None,
-        node: StepPath::from(node),
-        output,
-        result: StepResult::Success,
-        took_us: None,
-    }
+    NodeFinished { output, ..NodeFinished::new(node, StepResult::Success) }
 }
 
 /// The moment of the bed's beginning, and later ones.

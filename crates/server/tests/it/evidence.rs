@@ -191,15 +191,8 @@ async fn an_answer_about_a_second_try_is_told_of_that_try() {
     bed.clock.advance(Span::from_secs(1));
     let settle = Settle { trigger: LedgerTrigger::GiveUp, ..tried(&hand, 2, "the second answer was lost").await };
     let (error, node) = (Failure::new("timeout", "no answer came"), StepPath::from("send"));
-    let end = NodeFinished {
-        absorbed: false,
-        error: Some(error.clone()),
-        model: None,
-        node: node.clone(),
-        output: None,
-        result: StepResult::RetryableFailure,
-        took_us: None,
-    };
+    let end =
+        NodeFinished { error: Some(error.clone()), ..NodeFinished::new(node.clone(), StepResult::RetryableFailure) };
     hand.write(Purpose::Finish, |draft| {
         draft.add(&SystemIds, Fact::with_ledger(end, LedgerWrite::Settle(settle))).unwrap();
         draft.push(&SystemIds, JobFailed { error, node: Some(node) }).unwrap();

@@ -18,15 +18,7 @@ fn list(numbers: u64) -> Json {
 
 /// Appends so many results with so many numbers each. The store does not look into events.
 async fn append(fixture: &Fixture, run: Run, results: u64, numbers: u64) {
-    let event = Event::from(NodeFinished {
-        absorbed: false,
-        error: None,
-        model: None,
-        node: "n".into(),
-        output: Some(list(numbers)),
-        result: StepResult::Pure,
-        took_us: None,
-    });
+    let event = Event::from(NodeFinished { output: Some(list(numbers)), ..NodeFinished::new("n", StepResult::Pure) });
     let mut seq = fixture.store().job(Scope::System, run.job).await.unwrap().unwrap().seq;
     for _ in 0..results {
         let id = fixture.ids.event();

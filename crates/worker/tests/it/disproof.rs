@@ -349,7 +349,7 @@ async fn a_history_in_which_a_disproof_did_not_end_the_try_goes_through_policy_a
     tokio::time::sleep(std::time::Duration::from_secs(20)).await;
     let loaded = Loaded::read(world.rt.store.as_ref(), &Scope::System, job).await.unwrap();
     let invocation = loaded.state.steps[&"n".into()].invocation.clone().unwrap();
-    let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint_seq);
+    let mut draft = Draft::new(loaded.state, Guard::Outside, loaded.checkpoint);
     let answer = InDoubtResolved {
         by: Resolver::Operator,
         grounds: None,

@@ -10,6 +10,7 @@ mod doubt;
 mod ending;
 mod joins;
 mod life;
+mod maps;
 mod outcomes;
 mod overlap;
 mod parallel;

@@ -221,6 +221,11 @@ impl World {
         }
     }
 
+    /// How much time has passed since the world began.
+    pub(crate) fn passed(&self) -> std::time::Duration {
+        self.inner.passed()
+    }
+
     pub(crate) async fn state(&self, job: JobId) -> JobState {
         self.inner.state(job).await.unwrap()
     }

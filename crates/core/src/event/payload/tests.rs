@@ -61,15 +61,7 @@ fn what_is_absent_stays_absent() {
         wait_type: WaitType::Timer,
     };
     assert_eq!(text(&wait), r#"{"node":"a","park":true,"wait_type":"timer"}"#);
-    let finished = NodeFinished {
-        absorbed: false,
-        error: None,
-        model: None,
-        node: "a".into(),
-        output: None,
-        result: StepResult::Pure,
-        took_us: None,
-    };
+    let finished = NodeFinished::new("a", StepResult::Pure);
     assert_eq!(text(&finished), r#"{"node":"a","result":"pure"}"#);
     let null = NodeFinished { output: Some(Json::null()), ..finished };
     assert_eq!(text(&null), r#"{"node":"a","output":null,"result":"pure"}"#);

@@ -168,7 +168,7 @@ fn node_started(node: &str, number: u32) -> NodeStarted {
 }
 
 fn finished(node: &str, result: StepResult) -> NodeFinished {
-    NodeFinished { absorbed: false, error: None, model: None, node: node.into(), output: None, result, took_us: None }
+    NodeFinished::new(node, result)
 }
 
 fn retry_scheduled(node: &str) -> NodeRetryScheduled {

@@ -3,6 +3,7 @@
 
 mod condition;
 pub(super) mod llm;
+pub(super) mod map;
 mod sleep;
 pub(super) mod tool;
 mod transform;
@@ -23,9 +24,10 @@ use super::view::View;
 /// # Errors
 /// The plan contradicts itself: the job fails, and nothing is run.
 pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
-    match &view.node.kind {
+    match &view.work.kind {
         NodeKind::Condition => Ok(condition::prepare(view)),
         NodeKind::Llm(llm) => Ok(llm::prepare(view, llm)),
+        NodeKind::Map(map) => map::prepare(view, map),
         NodeKind::Sleep(duration) => Ok(sleep::prepare(view, *duration)),
         NodeKind::Tool { input, tool } => tool::prepare(view, tool, input),
         NodeKind::Transform(template) => Ok(transform::prepare(view, template)),
@@ -35,7 +37,7 @@ pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
 
 /// Whether a job parks where it waits for this: a person about a doubt, or a wait whose node says so.
 pub(super) fn parks(plan: &CompiledPlan, blocked: &Blocked) -> bool {
-    match plan.node(blocked.node.node()).map(|node| &node.kind) {
+    match plan.step(&blocked.node).map(|step| &step.work.kind) {
         Some(NodeKind::Wait(wait)) if !blocked.doubt => wait.park,
         Some(_) | None => doubt::parks(blocked.wait_type),
     }
@@ -53,7 +55,9 @@ pub(super) fn uses(kind: &NodeKind) -> Uses {
     match kind {
         NodeKind::Tool { .. } => Uses::Calls,
         NodeKind::Llm(_) => Uses::Tokens,
-        NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => Uses::Nothing,
+        NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
+            Uses::Nothing
+        }
     }
 }
 
@@ -62,6 +66,8 @@ pub(crate) fn input(kind: &NodeKind, names: Scope<'_>) -> Option<Result<Json, Ex
     match kind {
         NodeKind::Tool { input, .. } => Some(aetheris_expr::render(input, names)),
         NodeKind::Llm(llm) => Some(llm::question(llm, names)),
-        NodeKind::Condition | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => None,
+        NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
+            None
+        }
     }
 }

@@ -104,11 +104,12 @@ impl Bed {
         let (plan, names) = (self.plan(), names::of(&self.state, &self.rows.effects));
         decide(&View {
             accepted_from: self.accepted_from,
+            calls: self.state.tool_calls(&plan),
             fence: self.state.fence,
             ids: &self.ids,
             rows: &self.rows,
             memory: self.memory,
-            names: names::seen_by(&names, self.state.step_of(&self.node.id).map(|step| &step.open)),
+            names: names::seen_by(&names, self.state.step_of(&self.node.id).map(|step| &step.open), None),
             node: &self.node,
             path: (&self.node.id).into(),
             plan: &plan,
@@ -116,6 +117,7 @@ impl Bed {
             rested: false,
             state: &self.state,
             step_timeout: Span::from_secs(30),
+            work: &self.node.work,
         })
     }
 

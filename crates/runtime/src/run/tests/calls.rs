@@ -256,7 +256,7 @@ fn a_permit_that_was_not_used_is_given_back_and_no_try_is_lost() {
 #[test]
 fn the_input_of_a_step_is_shown_as_it_was_rendered() {
     let bed = Bed::of(calls_tool(), Pure);
-    let shown = bed.ask(|view| crate::run::input(&view.node.kind, view.names));
+    let shown = bed.ask(|view| crate::run::input(&view.work.kind, view.names));
     assert_eq!(shown.unwrap().unwrap(), Json::new(json!({ "to": "ann" })));
     let rests = NodeKind::Sleep(Span::from_secs(1));
     assert!(bed.ask(|view| crate::run::input(&rests, view.names)).is_none());

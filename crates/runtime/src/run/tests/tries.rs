@@ -25,13 +25,13 @@ fn plain() -> Bed {
 #[test]
 fn a_condition_a_budget_and_the_jobs_size_are_asked_before_the_first_try_alone() {
     let mut bed = plain();
-    bed.node.when = Some("message.to == 'bob'".to_owned());
+    bed.node.work.when = Some("message.to == 'bob'".to_owned());
     assert_eq!(bed.prepare().0, ["node_skipped"]);
     let mut bed = plain();
-    bed.node.when = Some("message.to == 'ann'".to_owned());
+    bed.node.work.when = Some("message.to == 'ann'".to_owned());
     assert_eq!(bed.prepare().0, ["node_started"]);
     // What would end it now is not asked of a step that is on its way.
-    bed.node.when = Some("false".to_owned());
+    bed.node.work.when = Some("false".to_owned());
     bed.memory = limits::JOB_MEMORY_MAX + 1;
     assert!(matches!(bed.begin(), Body::Call(..)));
 

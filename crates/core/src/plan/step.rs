@@ -1,0 +1,82 @@
+//! A step as its plan describes it: where it is, and what is done there.
+
+use super::{CompiledPlan, MapNode, Node, NodeKind, Work};
+use crate::path::StepPath;
+
+/// A node, or the work for one item of a node.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step<'p> {
+    /// The node that it is, or is a part of.
+    pub node: &'p Node,
+    /// Where it is.
+    pub path: StepPath,
+    /// What is done.
+    pub work: &'p Work,
+}
+
+impl<'p> From<&'p Node> for Step<'p> {
+    /// The step that is the whole node.
+    fn from(node: &'p Node) -> Self {
+        Self { node, path: StepPath::from(&node.id), work: &node.work }
+    }
+}
+
+impl<'p> Step<'p> {
+    /// The step of one item of a map.
+    #[must_use]
+    pub fn of_item(node: &'p Node, map: &'p MapNode, item: u32) -> Self {
+        Self { node, path: StepPath::of_item(node.id.clone(), item), work: &map.each }
+    }
+
+    /// Whether the job goes on over a failure of it: its node says so, or collects those of its items.
+    #[must_use]
+    pub fn absorbs(&self) -> bool {
+        let collects = self.node.work.map().is_some_and(|map| !map.on_item_failure.is_stop());
+        self.node.on_failure.absorbs() || (collects && self.path.item().is_some())
+    }
+}
+
+impl Work {
+    /// The map that it is, if it is one.
+    #[must_use]
+    pub const fn map(&self) -> Option<&MapNode> {
+        match &self.kind {
+            NodeKind::Map(map) => Some(map),
+            NodeKind::Condition
+            | NodeKind::Llm(_)
+            | NodeKind::Sleep(_)
+            | NodeKind::Tool { .. }
+            | NodeKind::Transform(_)
+            | NodeKind::Wait(_) => None,
+        }
+    }
+
+    /// What is done for each item, if it is a map.
+    #[must_use]
+    pub fn each(&self) -> Option<&Self> {
+        self.map().map(|map| &*map.each)
+    }
+}
+
+impl NodeKind {
+    /// Whether it can be done for each item of a map.
+    #[must_use]
+    pub const fn is_for_items(&self) -> bool {
+        match self {
+            Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
+            Self::Condition | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
+        }
+    }
+}
+
+impl CompiledPlan {
+    /// The step of one path, if the plan has such a step.
+    #[must_use]
+    pub fn step(&self, path: &StepPath) -> Option<Step<'_>> {
+        let node = self.node(path.node())?;
+        if path.is_whole() {
+            return Some(Step::from(node));
+        }
+        Some(Step::of_item(node, node.work.map()?, path.item()?))
+    }
+}

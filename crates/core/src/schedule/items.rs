@@ -1,0 +1,101 @@
+//! What is worked on of one node: the node itself, or the items of a map that has begun.
+
+use crate::limits;
+use crate::path::StepPath;
+use crate::plan::{MapNode, Node, Step};
+use crate::state::{ItemsState, JobState};
+use crate::step::StepStatus;
+
+/// The items of a map that is under way and is not to end yet.
+fn under_way<'a, 's>(state: &'s JobState, node: &'a Node) -> Option<(&'a MapNode, &'s ItemsState)> {
+    let map = node.work.map()?;
+    let step = state.step_of(&node.id).filter(|step| step.status == StepStatus::Running)?;
+    let items = step.items.as_ref().filter(|items| !items.is_over())?;
+    Some((map, items))
+}
+
+/// How many items of a map are worked on at once.
+#[must_use]
+pub fn items_at_once(map: &MapNode) -> usize {
+    usize::try_from(map.concurrency).unwrap_or(usize::MAX).clamp(1, limits::PARALLEL_STEPS_MAX)
+}
+
+/// The steps of a node that may be worked on: of a map those of its items that have begun and do not wait, then the next
+/// ones up to its bound. Once an item's failure has ended it, all that have begun and not ended are to be given up.
+pub(super) fn steps_of<'a>(state: &JobState, node: &'a Node, waits: &impl Fn(&StepPath) -> bool) -> Vec<Step<'a>> {
+    let Some((map, items)) = under_way(state, node) else { return vec![Step::from(node)] };
+    let stopped = items.stopped_by.is_some();
+    let begun = items.open.iter().map(|item| Step::of_item(node, map, *item));
+    let mut steps: Vec<Step<'a>> = begun.filter(|step| stopped || !waits(&step.path)).collect();
+    if !stopped {
+        let room = items_at_once(map).saturating_sub(steps.len());
+        steps.extend((items.begun..items.count).take(room).map(|item| Step::of_item(node, map, item)));
+    }
+    steps
+}
+
+/// Whether a node is a map all of whose items that have not ended wait, and no other may begin.
+pub(super) fn all_wait(state: &JobState, node: &Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
+    let Some((_, items)) = under_way(state, node) else { return false };
+    let item_waits = |item: &u32| waits(&StepPath::of_item(node.id.clone(), *item));
+    items.stopped_by.is_none() && items.begun == items.count && items.open.iter().all(item_waits)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::id::JobId;
+    use crate::json::Json;
+    use crate::plan::{NodeKind, OnItemFailure, Work};
+    use crate::state::StepState;
+
+    fn map(concurrency: u32) -> Node {
+        let each = Box::new(Work::new(NodeKind::Transform(Json::null())));
+        let over = Json::null();
+        let on_item_failure = OnItemFailure::Stop;
+        Node::new("m", NodeKind::Map(MapNode { name: "item".to_owned(), concurrency, each, on_item_failure, over }))
+    }
+
+    /// What is worked on of a map of five items, and whether nothing of it can be.
+    fn steps(node: &Node, begun: u32, open: &[u32], stopped_by: Option<u32>, waiting: &[&str]) -> (String, bool) {
+        let open: BTreeSet<u32> = open.iter().copied().collect();
+        let items = Some(ItemsState { begun, collect: false, count: 5, open, stopped_by });
+        let mut state = JobState::new(JobId::from_u128(1));
+        state.steps.insert("m".into(), StepState { items, status: StepStatus::Running, ..StepState::default() });
+        let waits = |path: &StepPath| waiting.contains(&&*path.text());
+        let steps = steps_of(&state, node, &waits).into_iter().map(|step| step.path.to_string());
+        (steps.collect::<Vec<_>>().join(" "), all_wait(&state, node, &waits))
+    }
+
+    #[test]
+    fn the_items_of_a_map_are_worked_on_in_their_order_up_to_its_bound() {
+        let said = |steps: (String, bool)| steps.0;
+        assert_eq!(said(steps(&map(2), 0, &[], None, &[])), "m[0] m[1]");
+        assert_eq!(said(steps(&map(2), 2, &[1], None, &[])), "m[1] m[2]");
+        assert_eq!(said(steps(&map(2), 2, &[0, 1], None, &[])), "m[0] m[1]");
+        assert_eq!(said(steps(&map(9), 4, &[3], None, &[])), "m[3] m[4]");
+        for (concurrency, worked_on) in [(0, "m[0]"), (1, "m[0]"), (u32::MAX, "m[0] m[1] m[2] m[3] m[4]")] {
+            assert_eq!(said(steps(&map(concurrency), 0, &[], None, &[])), worked_on);
+        }
+        assert_eq!(said(steps(&map(2), 5, &[], None, &[])), "m", "it ends when they have");
+        let node = map(2);
+        let untouched = steps_of(&JobState::new(JobId::from_u128(1)), &node, &|_| false);
+        assert_eq!(untouched, [Step::from(&node)], "it has not begun");
+    }
+
+    #[test]
+    fn an_item_that_waits_holds_no_others_up() {
+        assert_eq!(steps(&map(2), 3, &[0, 2], None, &["m[0]"]), ("m[2] m[3]".to_owned(), false));
+        assert_eq!(steps(&map(2), 5, &[0, 4], None, &["m[0]"]), ("m[4]".to_owned(), false));
+        assert_eq!(steps(&map(2), 5, &[0, 4], None, &["m[0]", "m[4]"]), (String::new(), true));
+        assert_eq!(steps(&map(2), 4, &[0, 3], None, &["m[0]", "m[3]"]), ("m[4]".to_owned(), false));
+    }
+
+    #[test]
+    fn once_a_map_has_failed_no_item_begins_and_those_under_way_end() {
+        assert_eq!(steps(&map(4), 3, &[0, 2], Some(1), &["m[0]"]), ("m[0] m[2]".to_owned(), false));
+        assert_eq!(steps(&map(4), 3, &[], Some(1), &[]), ("m".to_owned(), false));
+    }
+}

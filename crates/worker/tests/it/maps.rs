@@ -1,0 +1,254 @@
+//! The same work for each item of a list.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use aetheris_core::event::Failure;
+use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::path::StepPath;
+use aetheris_core::state::{Ending, JobState};
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::ToolOutcome;
+use serde_json::{Value, json};
+
+use crate::world::{Act, World, did_not_happen, done, happened, hold, unknown};
+
+/// A plan with a map `m` over the message's list and what else it says of that, and more nodes.
+fn agent(class: &str, map: &str, more: &str) -> String {
+    let tool = |name: &str| format!("  {name}: {{ kind: function, function: f, effect: {class} }}\n");
+    format!(
+        "agent: a\nretry: {{ max_attempts: 1 }}\ntools:\n{}{}plan:\n  nodes:\n    \
+         - {{ id: m, kind: map, over: \"{{{{ message.list }}}}\", {map} }}\n{more}",
+        tool("a"),
+        tool("b")
+    )
+}
+
+const CALL: &str = "do: { kind: tool, tool: a, input: { of: \"{{ item }}\", at: \"{{ item_index }}\" } }";
+
+fn no(code: &str) -> ToolOutcome {
+    ToolOutcome::RefusedPermanent(Failure::new(code, "never"))
+}
+
+fn list(count: usize) -> Value {
+    json!({ "list": (0..count).collect::<Vec<_>>() })
+}
+
+fn error(state: &JobState) -> (String, Option<String>) {
+    match &state.ending {
+        Some(Ending::Failed { error, node }) => {
+            (format!("{}: {}", error.code, error.message), node.as_ref().map(ToString::to_string))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Results stand in the order of the list, whatever order they come in; each call has a key and a path of its own.
+#[tokio::test(start_paused = true)]
+async fn items_are_worked_on_up_to_a_bound_and_come_out_in_their_order() {
+    for class in ["pure", "idempotent", "at_most_once"] {
+        let world = World::new();
+        world.put(&agent(class, &format!("concurrency: 2, {CALL}"), "")).await;
+        let later = |millis, value: Value| Act::After(Duration::from_millis(millis), done(value));
+        let (held, reached, release) = hold(done(json!("first")));
+        let rest = ["b", "c", "d", "e"].map(|value| later(10, json!(value)));
+        world.tools.next("a", [held].into_iter().chain(rest));
+        let _process = world.start("w");
+        let job = world.submit("a", list(5)).await;
+        reached.notified().await;
+        let last = StepPath::from("m[4]");
+        while world.state(job).await.step_status(&last) != StepStatus::Completed {
+            tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+        }
+        release.notify_one();
+        world.done(job).await;
+        assert_eq!(world.result(job).await, json!(["first", "b", "c", "d", "e"]), "{class}");
+        let calls = world.tools.calls_of("a");
+        let paths: Vec<String> = calls.iter().map(|call| call.node.to_string()).collect();
+        assert_eq!(paths, ["m[0]", "m[1]", "m[2]", "m[3]", "m[4]"]);
+        let keys: BTreeSet<_> = calls.iter().map(|call| call.key).collect();
+        assert_eq!(keys.len(), 5);
+        let inputs: Vec<&Value> = calls.iter().map(|call| call.input.value()).collect();
+        assert_eq!(inputs[3], &json!({ "of": 3, "at": 3 }));
+    }
+}
+
+/// Never more than the bound are under way, and as many as it wherever there are so many.
+#[tokio::test(start_paused = true)]
+async fn as_many_items_as_the_map_says_are_under_way() {
+    let world = World::new();
+    world.put(&agent("pure", &format!("concurrency: 3, {CALL}"), "")).await;
+    world.tools.next("a", (0..9).map(|_| Act::After(Duration::from_secs(1), done(json!(1)))));
+    let _process = world.start("w");
+    let job = world.submit("a", list(9)).await;
+    world.done(job).await;
+    let spent = world.passed();
+    assert!((3..5).contains(&spent.as_secs()), "three rounds of a second each took {spent:?}");
+}
+
+/// What an item sees: itself, its place, and what its map sees.
+#[tokio::test(start_paused = true)]
+async fn an_item_sees_itself_and_what_its_map_sees() {
+    let world = World::new();
+    let map = "as: row, needs: [n], when: message.on, do: { kind: transform, when: row.keep, \
+               output: \"{{ [row.id, row_index, nodes.n.output] }}\" }";
+    let more = "    - { id: n, kind: transform, output: 7 }\n    \
+                - { id: sum, kind: transform, needs: [m], output: \"{{ nodes.m.output }}\" }\n";
+    world.put(&agent("pure", map, more)).await;
+    let _process = world.start("w");
+    let rows = json!([{ "id": "x", "keep": true }, { "id": "y", "keep": false }, { "id": "z", "keep": true }]);
+    let job = world.submit("a", json!({ "list": rows, "on": true })).await;
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!([["x", 0, 7], null, ["z", 2, 7]]));
+    let off = world.submit("a", json!({ "list": rows, "on": false })).await;
+    assert_eq!(world.done(off).await.node_status(&"m".into()), StepStatus::Skipped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_list_or_too_long_fails_and_an_empty_one_completes() {
+    let world = World::new();
+    world.put(&agent("pure", "do: { kind: transform, output: 1 }", "")).await;
+    let _process = world.start("w");
+    let empty = world.submit("a", list(0)).await;
+    world.done(empty).await;
+    assert_eq!(world.result(empty).await, json!([]));
+    let most = world.submit("a", list(limits::MAP_ITEMS_MAX)).await;
+    world.done(most).await;
+    assert_eq!(world.result(most).await.as_array().unwrap().len(), limits::MAP_ITEMS_MAX);
+    for (message, said) in [
+        (list(limits::MAP_ITEMS_MAX + 1), "bad_list: its list has 10001 items, and at most 10000 are worked on"),
+        (json!({ "list": "x" }), "bad_list: what it is over is no list, but a text"),
+        (json!({ "list": null }), "bad_list: what it is over is no list, but null"),
+        (
+            json!({}),
+            "template_error: its list cannot be rendered: `message.list` is not defined: correct the \
+             name, or give a fallback with `| default(...)`",
+        ),
+    ] {
+        let job = world.submit("a", message).await;
+        let state = world.done(job).await;
+        assert_eq!(error(&state), (said.to_owned(), Some("m".to_owned())));
+    }
+}
+
+/// Failures are told in their places, and the others go on.
+#[tokio::test(start_paused = true)]
+async fn a_map_may_collect_the_failures_of_its_items() {
+    for class in ["pure", "at_most_once"] {
+        let world = World::new();
+        world.put(&agent(class, &format!("concurrency: 2, on_item_failure: collect, {CALL}"), "")).await;
+        world.tools.next("a", [done(json!(1)), no("gone"), done(json!(3))].map(Act::Say));
+        let _process = world.start("w");
+        let job = world.submit("a", list(3)).await;
+        world.done(job).await;
+        let failed = json!({ "ok": false, "error": { "code": "gone", "message": "never" } });
+        let ok = |output: i32| json!({ "ok": true, "output": output });
+        assert_eq!(world.result(job).await, json!([ok(1), failed, ok(3)]), "{class}");
+    }
+}
+
+/// The first failure by its place is the map's, no other item begins, and what is under way comes to its end.
+#[tokio::test(start_paused = true)]
+async fn a_map_fails_with_the_first_item_that_has() {
+    let world = World::new();
+    world.put(&agent("at_most_once", &format!("concurrency: 3, {CALL}"), "")).await;
+    let (held, reached, release) = hold(no("first"));
+    let (sure, _, acted) = hold(done(json!("acted")));
+    world.tools.next("a", [held, Act::Say(no("second")), sure]);
+    let _process = world.start("w");
+    let job = world.submit("a", list(9)).await;
+    reached.notified().await;
+    let second = StepPath::from("m[1]");
+    while world.state(job).await.step_status(&second) != StepStatus::Failed {
+        tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+    }
+    release.notify_one();
+    acted.notify_one();
+    let state = world.done(job).await;
+    assert_eq!(error(&state), ("first: item 0: never".to_owned(), Some("m".to_owned())));
+    assert_eq!(world.tools.count("a"), 3);
+    assert_eq!(state.step_status(&"m[2]".into()), StepStatus::Completed, "what acted is recorded");
+}
+
+/// A map that may fail does, and the nodes behind it see that: what was under way is given up, and nothing of it goes on.
+#[tokio::test(start_paused = true)]
+async fn items_under_way_are_given_up_when_their_map_has_failed() {
+    for class in ["pure", "idempotent"] {
+        let world = World::new();
+        let more = "    - { id: said, kind: transform, needs: [m], output: \"{{ nodes.m.error.code }}\" }\n";
+        world.put(&agent(class, &format!("on_failure: fail_safe, concurrency: 2, {CALL}"), more)).await;
+        let (held, reached, _never) = hold(done(json!(1)));
+        let (failing, _, fail) = hold(no("gone"));
+        world.tools.next("a", [held, failing]);
+        let _process = world.start("w");
+        let job = world.submit("a", list(4)).await;
+        reached.notified().await;
+        fail.notify_one();
+        let state = world.done(job).await;
+        assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+        assert_eq!(world.result(job).await, json!("gone"));
+        let given_up = &state.steps[&"m[0]".into()];
+        assert_eq!(given_up.error.as_ref().unwrap().code, "map_stopped", "{class}");
+        assert_eq!(world.tools.count("a"), 2);
+    }
+}
+
+/// An item whose call is in doubt waits for a person and holds no others up.
+#[tokio::test(start_paused = true)]
+async fn an_item_in_doubt_holds_no_others_up() {
+    for answer in [true, false] {
+        let world = World::new();
+        world.put(&agent("at_most_once", CALL, "").replace("max_attempts: 1", "max_attempts: 2")).await;
+        world.tools.next("a", [Act::Say(unknown("reset"))]);
+        world.tools.next("a", [1, 2, 3].map(|value| Act::Say(done(json!(value)))));
+        let _process = world.start("w");
+        let job = world.submit("a", list(3)).await;
+        let state = world.until(job, &[JobStatus::Parked]).await;
+        let ended = |item: &str| state.step_status(&item.into()) == StepStatus::Completed;
+        assert!(ended("m[1]") && ended("m[2]"), "{:?}", state.steps);
+        let doubt = world.rt.store.in_doubt(10).await.unwrap().remove(0);
+        tokio::time::advance(Duration::from_secs(600)).await;
+        let said = if answer { happened(1, Json::new(json!("sure"))) } else { did_not_happen(1) };
+        world.rt.resolve(job, doubt.key, said).await.unwrap();
+        world.done(job).await;
+        assert_eq!(world.result(job).await, if answer { json!(["sure", 1, 2]) } else { json!([3, 1, 2]) });
+        let calls = world.tools.calls_of("a");
+        assert_eq!(calls.iter().filter(|call| call.node.text() == "m[0]").count(), if answer { 1 } else { 2 });
+    }
+}
+
+/// What was recorded is not done again, and what was begun goes on, under whoever takes the job over.
+#[tokio::test(start_paused = true)]
+async fn a_crash_repeats_no_item_that_is_recorded() {
+    for class in ["pure", "at_most_once"] {
+        let world = World::new();
+        world.put(&agent(class, &format!("concurrency: 2, {CALL}"), "")).await;
+        let (held, reached, _never) = hold(done(json!("late")));
+        world.tools.next("a", [0, 1, 2].map(|value| Act::Say(done(json!(value)))));
+        world.tools.next("a", [held]);
+        let first = world.start("w1");
+        let job = world.submit("a", list(6)).await;
+        reached.notified().await;
+        world.start_shown(job, "m[3]").await;
+        let recorded = world.state(job).await;
+        first.kill();
+        let _second = world.start("w2");
+        if class == "at_most_once" {
+            world.until(job, &[JobStatus::Parked]).await;
+            let doubt = world.rt.store.in_doubt(10).await.unwrap().remove(0);
+            assert_eq!(doubt.node.text(), "m[3]");
+            world.rt.resolve(job, doubt.key, happened(1, Json::new(json!(3)))).await.unwrap();
+        }
+        let state = world.done(job).await;
+        assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+        let calls = world.tools.calls_of("a");
+        for (path, step) in recorded.steps.iter().filter(|(path, _)| path.item().is_some()) {
+            let times = calls.iter().filter(|call| call.node == *path).count();
+            let again = step.status == StepStatus::Running && class == "pure";
+            assert_eq!(times, if again { 2 } else { 1 }, "{class} {path} {:?}", step.status);
+        }
+        assert_eq!(world.result(job).await.as_array().unwrap()[..3], [json!(0), json!(1), json!(2)]);
+    }
+}
