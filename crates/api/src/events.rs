@@ -69,7 +69,10 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
     (EventKind::JobCompleted, &[("answer", MUST, answer)]),
     (EventKind::JobFailed, &[("error", MUST, failure), ("node", MAY, text)]),
     (EventKind::JobCancelled, &[]),
-    (EventKind::NodeStarted, &[("needs", MAY, needs), ("node", MUST, text), ("try", MUST, count)]),
+    (
+        EventKind::NodeStarted,
+        &[("items", MAY, items), ("needs", MAY, needs), ("node", MUST, text), ("try", MUST, count)],
+    ),
     (
         EventKind::NodeFinished,
         &[
@@ -79,6 +82,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("node", MUST, text),
             ("output", MAY, any),
             ("result", MUST, named::<schema::Result>),
+            ("stopped", MAY, yes_or_no),
             ("took_us", MAY, count),
         ],
     ),
@@ -303,6 +307,10 @@ fn violations() -> Form {
 
 fn skip_reason() -> Form {
     names_of(SkipReason::ALL.map(SkipReason::as_str)).into()
+}
+
+fn items() -> Form {
+    object(&[("collect", MAY, yes_or_no), ("count", MUST, count)], "What a map works through.").into()
 }
 
 fn needs() -> Form {

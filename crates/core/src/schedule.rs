@@ -2,7 +2,7 @@
 
 mod items;
 
-pub use items::items_at_once;
+pub use items::{ending, items_at_once};
 
 use crate::event::{BranchStatus, SkipReason};
 use crate::id::NodeId;
@@ -88,6 +88,12 @@ fn joins(state: &JobState, node: &Node) -> Stands {
         return Stands::Open;
     }
     if completed + (needs - ended) < least { Stands::Never(SkipReason::Join) } else { Stands::Blocked }
+}
+
+/// Whether a step has failed, and the job with it: where it is an item, its map is to end first.
+#[must_use]
+pub fn fails(state: &JobState) -> bool {
+    state.steps.values().any(StepState::fails_job)
 }
 
 /// The first node that has failed, and the job with it, in the order of their names.

@@ -112,7 +112,11 @@ fn of_items(
             }
         })
     };
-    (0..items.count).map(item).collect::<Option<Vec<Value>>>().map(|list| Json::new(Value::Array(list)))
+    let mut list = (0..items.count).map(item).collect::<Option<Vec<Value>>>()?;
+    if aetheris_fault::planted!("items-in-another-order") {
+        list.reverse();
+    }
+    Some(Json::new(Value::Array(list)))
 }
 
 fn ended(

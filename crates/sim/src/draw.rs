@@ -8,7 +8,7 @@ use crate::program::{Act, Join, Kind, Policy, Rule, Step};
 use crate::services::QUEUE_MS;
 
 /// A seed that follows from what is drawn so far.
-fn drawn(steps: &[Step]) -> u64 {
+pub(crate) fn drawn(steps: &[Step]) -> u64 {
     let drawn = Hash::of(format!("{steps:?}").as_bytes());
     drawn.as_bytes().iter().take(8).fold(0, |seed, byte| seed << 8 | u64::from(*byte))
 }

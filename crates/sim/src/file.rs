@@ -65,11 +65,26 @@ impl Program {
         if step.skipped && step.kind != Kind::Condition {
             file.push_str(", when: \"message == 'nobody'\"");
         }
+        let map = self.maps.get(&place);
+        if let Some(map) = map {
+            let list: Vec<String> = (0..map.count).map(|item| item.to_string()).collect();
+            let failures = if map.collect { "collect" } else { "stop" };
+            let _ = write!(
+                file,
+                ", kind: map, over: [{}], concurrency: {}, on_item_failure: {failures}, do: {{ when: \"{}\"",
+                list.join(", "),
+                map.concurrency,
+                map.skipped.map_or("true".to_owned(), |item| format!("item != {item}"))
+            );
+        }
         if step.tries > 1 || step.backoff > 0 {
             let (tries, backoff) = (step.tries, step.backoff);
             let _ = write!(file, ", retry: {{ max_attempts: {tries}, backoff: {backoff}ms, factor: 2 }}");
         }
-        let template = self.template(place);
+        let mut template = self.template(place);
+        if map.is_some() {
+            template.push_str("#{{ item }}");
+        }
         match &step.kind {
             Kind::Tool { .. } => {
                 let _ = write!(file, ", kind: tool, tool: t{place}, input: {{ v: \"{template}\" }}");
@@ -109,7 +124,7 @@ impl Program {
             Kind::Condition if step.skipped => file.push_str(", kind: condition, when: \"message == 'nobody'\""),
             Kind::Condition => file.push_str(", kind: condition, when: \"message != 'nobody'\""),
         }
-        file.push_str(" }\n");
+        file.push_str(if map.is_some() { " } }\n" } else { " }\n" });
     }
 
     /// The template that makes a node's input.
@@ -124,12 +139,20 @@ impl Program {
     /// The template that names how a node has ended.
     fn names(&self, source: usize) -> String {
         let node = format!("nodes.n{source}");
+        let output = match self.maps.get(&source) {
+            None => format!("{{{{ {node}.output }}}}"),
+            Some(map) if map.collect => format!(
+                "{{% for o in {node}.output %}}/{{% if o.ok %}}{{{{ o.output }}}}{{% else %}}f{{{{ o.error.code }}}}{{% endif \
+                 %}}{{% endfor %}}"
+            ),
+            Some(_) => format!("{{% for o in {node}.output %}}/{{{{ o }}}}{{% endfor %}}"),
+        };
         if self.rules.is_empty() {
-            return format!("{{{{ {node}.output }}}}");
+            return output;
         }
         format!(
             "{{% if {node}.open %}}o{{% elif {node}.failed %}}f{{{{ {node}.error.code }}}}{{% elif {node}.skipped %}}s{{% else \
-             %}}{{{{ {node}.output }}}}{{% endif %}}"
+             %}}{output}{{% endif %}}"
         )
     }
 }

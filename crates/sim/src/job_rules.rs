@@ -27,8 +27,7 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
                 granted = Some(&said.node);
             }
             Event::NodeRetryScheduled(retry) => {
-                let place: Option<usize> = retry.node.text().strip_prefix('n').and_then(|place| place.parse().ok());
-                let tries = place.and_then(|place| program.steps.get(place)).map_or(1, |step| step.tries);
+                let tries = program.step_at(&retry.node).map_or(1, |(_, step)| step.tries);
                 let due = recorded.at.after(Span::from_micros(retry.after_us));
                 let entry = scheduled.entry(&retry.node).or_insert((0, due));
                 *entry = (entry.0 + 1, due);
@@ -55,10 +54,7 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
 /// No call is permitted and no model is asked beyond the job's budget, counted from what is recorded of both.
 pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) {
     let Some(budget) = program.budget else { return };
-    let kind = |node: &StepPath| {
-        let place: usize = node.text().strip_prefix('n').and_then(|place| place.parse().ok())?;
-        program.steps.get(place).map(|step| &step.kind)
-    };
+    let kind = |node: &StepPath| program.step_at(node).map(|(_, step)| &step.kind);
     let (mut calls, mut tokens) = (0_u32, 0_u64);
     for recorded in events {
         let mut call = |node: &StepPath| {

@@ -37,6 +37,8 @@ impl Stand {
 pub(crate) struct Course {
     /// At the end.
     pub(crate) ends: BTreeMap<usize, Stand>,
+    /// The items of maps, at the end: by node and place.
+    pub(crate) items: BTreeMap<(usize, u32), Stand>,
     /// When a node began: all others.
     began: BTreeMap<usize, BTreeMap<usize, Stand>>,
 }
@@ -104,9 +106,14 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
                 course.ends.insert(at, Stand::Skipped);
             }
             Event::NodeFinished(finished) => {
-                let Some(at) = place(&finished.node.text()) else { continue };
                 let failed = finished.error.as_ref().filter(|_| !finished.result.is_success());
-                course.ends.insert(at, failed.map_or(Stand::Completed, |error| Stand::Failed(error.code.clone())));
+                let stand = failed.map_or(Stand::Completed, |error| Stand::Failed(error.code.clone()));
+                let of_node = place(finished.node.node().as_str());
+                if let Some(item) = of_node.zip(finished.node.item()) {
+                    course.items.insert(item, stand);
+                } else if let Some(at) = of_node {
+                    course.ends.insert(at, stand);
+                }
             }
             _ => {}
         }
@@ -146,13 +153,16 @@ fn joined(program: &Program, ends: &BTreeMap<usize, Stand>, at: usize) -> Option
 pub(crate) fn first_failure(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) {
     let failed = events.iter().filter_map(|recorded| match &recorded.event {
         Event::NodeFinished(finished) if !finished.result.is_success() => {
-            let may = place(&finished.node.text()).is_some_and(|at| program.rule(at).may_fail);
+            let at = place(finished.node.node().as_str());
+            let item = finished.node.item().is_some();
+            let collected = at.and_then(|at| program.maps.get(&at)).is_some_and(|map| item && map.collect);
+            let may = collected || at.is_some_and(|at| program.rule(at).may_fail);
             let code = finished.error.as_ref().map_or("", |error| error.code.as_str());
             let absorbed = may && !is_of_the_job(code);
             tally.case("D15", finished.absorbed == absorbed, || {
                 format!("{job} {}: absorbed: {}, with {code}", finished.node, finished.absorbed)
             });
-            (!absorbed).then_some(&finished.node)
+            (!absorbed && !item).then_some(&finished.node)
         }
         _ => None,
     });

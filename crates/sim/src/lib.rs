@@ -15,6 +15,7 @@ mod file;
 pub mod in_place;
 mod job_rules;
 mod joins;
+mod maps;
 pub mod oracle;
 pub mod processes;
 pub mod program;

@@ -24,6 +24,7 @@ use crate::clients::Order;
 use crate::fault_rates::FaultRates;
 use crate::job_rules;
 use crate::joins::{self, Course, Stand};
+use crate::maps;
 use crate::program::{Act, Kind, Policy, Program};
 use crate::services::{Asked, Services};
 use crate::tally::Tally;
@@ -243,6 +244,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     }
     let course = joins::follow(order.job, &order.program, events, tally);
     joins::first_failure(order.job, &order.program, events, tally);
+    maps::in_order(order.job, &order.program, events, tally);
     let outputs = outputs(events, order, &course);
     asked_once(evidence, events, (order, &outputs, &course), tally);
     in_time(evidence, events, order, tally);
@@ -250,18 +252,18 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     job_rules::budget(order.job, &order.program, events, tally);
     fitting(events, order, tally);
     for (place, step) in order.program.steps.iter().enumerate() {
-        if let Kind::Tool { class, .. } = &step.kind {
-            let key = IdempotencyKey::derive(order.job, &format!("n{place}").as_str().into(), 0);
-            let acts = services.known(key).acts;
-            let status = loaded.state.step_status(&format!("n{place}").as_str().into());
+        let Kind::Tool { class, .. } = &step.kind else { continue };
+        for (path, _) in order.program.paths(place) {
+            let acts = services.known(IdempotencyKey::derive(order.job, &path, 0)).acts;
+            let status = loaded.state.step_status(&path);
             if *class == EffectClass::AtMostOnce {
-                tally.case("C1", acts <= 1, || format!("{} n{place}: it acted {acts} times", order.job));
+                tally.case("C1", acts <= 1, || format!("{} {path}: it acted {acts} times", order.job));
             }
             if status == StepStatus::Completed && class.is_ledger() {
-                tally.case("C7", acts >= 1, || format!("{} n{place}: completed, and it never acted", order.job));
+                tally.case("C7", acts >= 1, || format!("{} {path}: completed, and it never acted", order.job));
             }
             if status == StepStatus::Skipped || order.program.is_skipped(place) {
-                tally.case("C2", acts == 0, || format!("{} n{place}: skipped, and it acted {acts} times", order.job));
+                tally.case("C2", acts == 0, || format!("{} {path}: skipped, and it acted {acts} times", order.job));
             }
         }
     }
@@ -348,13 +350,18 @@ fn asked_once(
     // A run that was stopped may ask once more when it goes on; a question names no fence.
     let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
     let lines = evidence.services.lines();
-    for (place, step) in order.program.steps.iter().enumerate() {
-        let node = format!("n{place}");
+    let steps = order.program.steps.iter().enumerate();
+    let paths = steps.flat_map(|(place, step)| order.program.paths(place).into_iter().map(move |of| (place, step, of)));
+    for (place, step, (path, item)) in paths {
+        let node = path.to_string();
         let finished = events.iter().find_map(|recorded| match &recorded.event {
             Event::NodeFinished(finished) if finished.node.text() == node => Some((recorded.at, recorded.fence)),
             _ => None,
         });
-        let questions = || evidence.services.asked(&order.program.input(place, &order.message, outputs, course));
+        let questions = || {
+            let input = order.program.input(place, &order.message, outputs, course);
+            evidence.services.asked(&format!("{input}{item}"))
+        };
         if step.kind == Kind::Model && !evidence.rates.jumps {
             let behind = step.needs.iter().filter(|need| course.seen(place, **need) != Stand::Open);
             let ended: Vec<Option<Timestamp>> = behind.map(|need| ended_at(events, *need)).collect();
@@ -376,7 +383,8 @@ fn asked_once(
                 let tool = format!("t{place}");
                 let bodies = lines
                     .iter()
-                    .filter(|line| line.kind == WitnessKind::BodyStart && line.job == order.job && line.tool == tool);
+                    .filter(|line| line.kind == WitnessKind::BodyStart && line.job == order.job && line.tool == tool)
+                    .filter(|line| line.node == path);
                 let mut tries: BTreeSet<(Fence, u32)> = started(events, &node, at).collect();
                 // A try that was given up may still be on its way, once: no later one may leave.
                 let late = bodies.filter(|line| line.fence >= fence).find(|line| {

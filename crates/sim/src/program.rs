@@ -5,12 +5,15 @@
 //! the answer. What a tool does at each of its calls is part of the program ([`Act`]); what the network
 //! does to them is not.
 
+use std::collections::BTreeMap;
+
 use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
 use crate::draw::{beside_each_other, draw_step, rules};
 use crate::joins::{Course, Stand};
+use crate::maps::{Map, maps};
 
 /// What a tool does when a call reaches it, apart from answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +136,8 @@ pub struct Program {
     pub budget: Option<Budget>,
     /// The whole job's deadline in milliseconds.
     pub deadline: Option<u64>,
+    /// Those of its nodes that do what they do for each item of a list.
+    pub maps: BTreeMap<usize, Map>,
     /// Its name.
     pub name: String,
     /// How many of its steps may run at once; one at a time where it is 0.
@@ -170,8 +175,8 @@ impl Program {
         }
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
         let parallel = beside_each_other(&mut steps);
-        let rules = rules(&steps);
-        Self { budget: None, deadline, name: name.to_owned(), parallel, rules, steps, strict: false, version }
+        let (rules, maps) = (rules(&steps), maps(&steps));
+        Self { budget: None, deadline, maps, name: name.to_owned(), parallel, rules, steps, strict: false, version }
     }
 
     /// Draws what is said beside the plan: budgets, schemas, and keys that are known late. `strict` is the same for all
@@ -210,7 +215,7 @@ impl Program {
 
     /// Whether a node's output follows from the message alone.
     fn is_certain(&self, place: usize) -> bool {
-        if !self.rules.is_empty() {
+        if !self.rules.is_empty() || !self.maps.is_empty() {
             return false;
         }
         let waits = self.steps.get(place).is_none_or(|step| matches!(step.kind, Kind::Wait { .. }));
@@ -284,11 +289,17 @@ impl Program {
         let mut outputs: Vec<Option<String>> = Vec::new();
         for (place, step) in self.steps.iter().enumerate() {
             let input = self.input(place, message, &outputs, course);
+            let yields = |of: &dyn Fn(&str) -> String| {
+                Some(match self.maps.get(&place) {
+                    Some(map) => self.list(place, *map, &input, course, of),
+                    None => of(&input),
+                })
+            };
             let output = match &step.kind {
                 _ if self.is_skipped(place) => None,
-                Kind::Tool { .. } => Some(output_of(&format!("t{place}"), &input)),
-                Kind::Model => Some(output_of("model", &input)),
-                Kind::Transform => Some(format!("x{input}")),
+                Kind::Tool { .. } => yields(&|input| output_of(&format!("t{place}"), input)),
+                Kind::Model => yields(&|input| output_of("model", input)),
+                Kind::Transform => yields(&|input| format!("x{input}")),
                 Kind::Wait { .. } => wait(place),
                 Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition => None,
             };
@@ -346,7 +357,9 @@ impl Program {
             };
             body + step.backoff * 8 * u64::from(step.tries)
         };
-        self.steps.iter().map(per_step).sum::<u64>() + self.deadline.unwrap_or(0)
+        let items = |place: usize| self.maps.get(&place).map_or(1, |map| u64::from(map.count.max(1)));
+        self.steps.iter().enumerate().map(|(place, step)| items(place) * per_step(step)).sum::<u64>()
+            + self.deadline.unwrap_or(0)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_core::event::{EncodedEvent, EventKind};
-use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, PermitId, TenantId, WorkerId};
+use aetheris_core::id::{AgentName, IdempotencyKey, InstanceId, JobId, NodeId, PermitId, TenantId, WorkerId};
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::limits;
 use aetheris_core::time::{Span, Timestamp};
@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::fault_rates::{FaultRates, Hints as HintFaults};
-use crate::joins;
+use crate::program::Program;
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
@@ -63,26 +63,31 @@ fn fails(event: &EncodedEvent) -> Option<(String, String)> {
 /// What is known of a call that leaves its process.
 #[derive(Debug, Default)]
 pub struct Leaving {
-    /// How many calls of its job may be out at once.
-    pub at_once: Option<u64>,
+    /// Of how many nodes of its job calls may be out at once, and how many of its own.
+    pub at_once: Option<(u64, u64)>,
     /// The nodes whose ends are stored by then.
     pub behind: Option<Vec<String>>,
-    /// The nodes that may fail without their job.
-    pub may_fail: Vec<String>,
+    /// What its job does.
+    pub program: Option<Arc<Program>>,
 }
 
 /// A call that is awaited; it is over when this is dropped.
 #[derive(Debug)]
 pub struct Out {
-    of: Option<(JobId, Fence)>,
+    of: Option<(JobId, Fence, NodeId)>,
     recorder: Arc<Recorder>,
 }
 
 impl Drop for Out {
     fn drop(&mut self) {
-        let Some(of) = self.of else { return };
-        if let Some(calls) = self.recorder.book().out.get_mut(&of) {
-            *calls = calls.saturating_sub(1);
+        let Some((job, fence, node)) = &self.of else { return };
+        if let Some(out) = self.recorder.book().out.get_mut(&(*job, *fence)) {
+            let left = out.get(node).map_or(0, |calls| calls.saturating_sub(1));
+            if left == 0 {
+                out.remove(node)
+            } else {
+                out.insert(node.clone(), left)
+            };
         }
     }
 }
@@ -90,8 +95,8 @@ impl Drop for Out {
 #[derive(Default)]
 struct Book {
     found: Tally,
-    /// Calls that are awaited, by job and run.
-    out: BTreeMap<(JobId, Fence), u64>,
+    /// Calls that are awaited, by job and run, then by node.
+    out: BTreeMap<(JobId, Fence), BTreeMap<NodeId, u64>>,
     jobs: BTreeMap<JobId, Seen>,
     /// When each permit was given, by true time, and how long its call can arrive.
     permits: BTreeMap<PermitId, (Instant, Span)>,
@@ -287,15 +292,22 @@ impl Recorder {
         }
         let live = seen.fence == fence && seen.holder.as_ref().is_some_and(|(_, until)| *until > at);
         let failed = seen.failed.iter().find(|(node, under, code)| {
-            *under == fence && (!leaving.may_fail.contains(node) || joins::is_of_the_job(code))
+            let forbids = |program: &Arc<Program>| program.forbids(&node.as_str().into(), code, &call.node);
+            *under == fence && leaving.program.as_ref().is_none_or(forbids)
         });
         found
             .case("S8", failed.is_none(), || format!("{name} {}: a call leaves, and {failed:?} has failed", call.node));
-        if let Some(most) = leaving.at_once {
-            let calls = out.entry((job, fence)).or_default();
-            *calls += 1;
-            found.case("S9", *calls <= most, || {
-                format!("{name} {}: {calls} calls are out at once, and {most} may be", call.node)
+        let node = call.node.node();
+        if let Some((nodes, of_node)) = leaving.at_once {
+            let out = out.entry((job, fence)).or_default();
+            *out.entry(node.clone()).or_default() += 1;
+            let own = out.get(node).copied().unwrap_or_default();
+            let kept = own <= of_node && u64::try_from(out.len()).is_ok_and(|out| out <= nodes);
+            found.case("S9", kept, || {
+                format!(
+                    "{name} {}: {out:?} are out at once, and {nodes} nodes may be, {of_node} of this one",
+                    call.node
+                )
             });
         }
         // Where the store's clock jumps, nobody can know that a lease has just ended.
@@ -305,7 +317,7 @@ impl Recorder {
             });
         }
         drop(book);
-        Out { of: leaving.at_once.map(|_| (job, fence)), recorder: Arc::clone(self) }
+        Out { of: leaving.at_once.map(|_| (job, fence, node.clone())), recorder: Arc::clone(self) }
     }
 
     fn read<'a, T: Send + 'a>(

@@ -175,12 +175,13 @@ impl Services {
     /// What is known of a call that leaves its process.
     fn leaving(&self, call: &ToolCall) -> Leaving {
         let Some(program) = self.program(call) else { return Leaving::default() };
-        let may_fail = (0..program.steps.len()).filter(|place| program.rule(*place).may_fail);
-        let may_fail = may_fail.map(|place| format!("n{place}")).collect();
-        let Some((place, _)) = self.program_of(call) else { return Leaving { may_fail, ..Leaving::default() } };
+        let told = Some(Arc::clone(&program));
+        let Some((place, _)) = self.program_of(call) else { return Leaving { program: told, ..Leaving::default() } };
         let leaves = program.steps.get(place).is_some_and(|step| step.leaves(place));
         let behind = || program.behind(place).into_iter().map(|need| format!("n{need}")).collect();
-        Leaving { at_once: Some(program.parallel.max(1)), behind: leaves.then(behind), may_fail }
+        let of_node = program.maps.get(&place).map_or(1, |map| map.concurrency);
+        let at_once = Some((program.parallel.max(1), of_node));
+        Leaving { at_once, behind: leaves.then(behind), program: told }
     }
 
     fn act_of(&self, call: &ToolCall) -> Option<Act> {

@@ -175,21 +175,51 @@ impl Work {
 
 /// A vertex of the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Stored", into = "Stored")]
 pub struct Node {
     /// Its name, unique in the plan.
     pub id: NodeId,
     /// How many of its needs it waits for.
-    #[serde(default, skip_serializing_if = "Join::is_all")]
     pub join: Join,
     /// The nodes before it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<NodeId>,
     /// What follows when it fails.
-    #[serde(default, skip_serializing_if = "OnFailure::is_fail_fast")]
     pub on_failure: OnFailure,
     /// What it does.
-    #[serde(flatten)]
     pub work: Work,
+}
+
+/// A node as it is stored: what it is and what it does in one, in the order that its hash asks for.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    id: NodeId,
+    #[serde(default, skip_serializing_if = "Join::is_all")]
+    join: Join,
+    kind: NodeKind,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    needs: Vec<NodeId>,
+    #[serde(default, skip_serializing_if = "OnFailure::is_fail_fast")]
+    on_failure: OnFailure,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry: Option<RetryPolicy>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    timeout: Option<Span>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    when: Option<String>,
+}
+
+impl From<Stored> for Node {
+    fn from(stored: Stored) -> Self {
+        let Stored { id, join, kind, needs, on_failure, retry, timeout, when } = stored;
+        Self { id, join, needs, on_failure, work: Work { kind, retry, timeout, when } }
+    }
+}
+
+impl From<Node> for Stored {
+    fn from(node: Node) -> Self {
+        let Node { id, join, needs, on_failure, work: Work { kind, retry, timeout, when } } = node;
+        Self { id, join, kind, needs, on_failure, retry, timeout, when }
+    }
 }
 
 impl Node {
@@ -198,5 +228,35 @@ impl Node {
     pub fn new(id: impl Into<NodeId>, kind: NodeKind) -> Self {
         let (needs, on_failure) = (Vec::new(), OnFailure::FailFast);
         Self { id: id.into(), join: Join::All, needs, on_failure, work: Work::new(kind) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::OnItemFailure;
+
+    /// The hash of a plan is that of its value, whoever computes it: fields stand in their order, of every kind.
+    #[test]
+    fn a_nodes_canonical_bytes_are_those_of_its_value() {
+        let each = Work { when: Some("item".to_owned()), ..Work::new(NodeKind::Transform(Json::null())) };
+        let map = MapNode {
+            name: "row".to_owned(),
+            concurrency: 2,
+            each: Box::new(Work { retry: Some(RetryPolicy::default()), timeout: Some(Span::from_secs(1)), ..each }),
+            on_item_failure: OnItemFailure::Collect,
+            over: Json::null(),
+        };
+        let call = NodeKind::Tool { input: Json::null(), tool: "t".into() };
+        for kind in [NodeKind::Map(map), call, NodeKind::Condition, NodeKind::Sleep(Span::from_secs(1))] {
+            let mut node = Node::new("n", kind);
+            (node.join, node.needs, node.on_failure) = (Join::Any, vec!["m".into()], OnFailure::FailSafe);
+            node.work.when = Some("true".to_owned());
+            (node.work.retry, node.work.timeout) = (Some(RetryPolicy::default()), Some(Span::from_secs(2)));
+            let value = Json::new(serde_json::to_value(&node).unwrap());
+            let bytes = crate::json::to_canonical(&node);
+            assert_eq!(String::from_utf8_lossy(&bytes), String::from_utf8_lossy(&value.canonical()));
+            assert_eq!(serde_json::from_slice::<Node>(&bytes).unwrap(), node);
+        }
     }
 }

@@ -1,8 +1,11 @@
 //! What is worked on of one node: the node itself, or the items of a map that has begun.
 
+use std::collections::BTreeSet;
+
+use crate::id::NodeId;
 use crate::limits;
 use crate::path::StepPath;
-use crate::plan::{MapNode, Node, Step};
+use crate::plan::{CompiledPlan, MapNode, Node, Step};
 use crate::state::{ItemsState, JobState};
 use crate::step::StepStatus;
 
@@ -34,6 +37,16 @@ pub(super) fn steps_of<'a>(state: &JobState, node: &'a Node, waits: &impl Fn(&St
     steps
 }
 
+/// What is left of maps with which the job fails: the items that are to be given up, then the maps themselves. Nothing else
+/// of the job goes on.
+#[must_use]
+pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan) -> Vec<Step<'a>> {
+    let failed = state.steps.iter().filter(|(path, step)| path.item().is_some() && step.fails_job());
+    let nodes: BTreeSet<&NodeId> = failed.map(|(path, _)| path.node()).collect();
+    let running = nodes.into_iter().filter(|node| state.node_status(node) == StepStatus::Running);
+    running.filter_map(|node| plan.node(node)).flat_map(|node| steps_of(state, node, &|_| false)).collect()
+}
+
 /// Whether a node is a map all of whose items that have not ended wait, and no other may begin.
 pub(super) fn all_wait(state: &JobState, node: &Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
     let Some((_, items)) = under_way(state, node) else { return false };
@@ -43,8 +56,6 @@ pub(super) fn all_wait(state: &JobState, node: &Node, waits: &impl Fn(&StepPath)
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::id::JobId;
     use crate::json::Json;

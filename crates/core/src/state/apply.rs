@@ -284,9 +284,6 @@ impl JobState {
         if e.node.is_whole() && self.items_of(&e.node).is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
         }
-        if !success {
-            self.note_item_failed(e);
-        }
         let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
         step.absorbed = e.absorbed;
         step.error.clone_from(&e.error);
@@ -304,6 +301,9 @@ impl JobState {
         }
         if success || e.absorbed {
             self.reclaims = 0;
+        }
+        if !success {
+            self.note_item_failed(e);
         }
         Ok(())
     }

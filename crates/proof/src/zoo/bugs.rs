@@ -160,6 +160,12 @@ pub const BUGS: &[Bug] = &[
     survivor("call-beside-a-failure", "a call leaves beside a step that has failed"),
     survivor("bodies-dropped-with-their-run", "a run that gives up drops calls that have left"),
     survivor("late-branch-seen", "a node sees what has ended since it started"),
+    survivor("given-up-item-untold", "an item is given up, and nobody is told that its call is in doubt"),
+    survivor("item-of-the-next-place", "the work for an item sees the one behind it"),
+    survivor("key-of-the-whole-map", "all items of a map share one idempotency key"),
+    survivor("items-in-another-order", "the list of a map stands in another order than its items"),
+    survivor("others-go-on-beside-a-lost-map", "other steps begin while a map ends with which the job fails"),
+    survivor("lost-map-is-absorbed", "a map whose job has used up its budget fails like any other"),
     Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
     Bug {
         in_store: true,
@@ -191,6 +197,16 @@ pub const BUGS: &[Bug] = &[
         "early-key-counts",
         "a wait's key counts before the nodes that it names have ended",
         "the_key_of_a_wait_is_not_known_before",
+    ),
+    tested(
+        "checkpoints-at-even-places",
+        "a checkpoint is written after so many events, however large it is",
+        "the_checkpoints_of_a_job_stay_in_proportion",
+    ),
+    tested(
+        "memory-of-items-forgotten",
+        "the outputs of items do not count for what a job may keep",
+        "items_count_for_what_a_job_may_keep",
     ),
     tested(
         "claim-history-one-short",

@@ -44,11 +44,11 @@ impl Run<'_> {
             self.calls = self.calls.saturating_add(after).saturating_sub(before);
             let Some(path) = ended else { continue };
             self.held.remove(&path);
+            self.failed |= self.state().steps.get(&path).is_some_and(StepState::fails_job);
             if !path.is_whole() {
                 self.note_item_ended(&path);
                 continue;
             }
-            self.failed |= self.state().steps.get(&path).is_some_and(StepState::fails_job);
             if let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &path) {
                 self.name_ended(path.node(), ended);
             }
@@ -96,7 +96,7 @@ impl Run<'_> {
         let mut held = std::mem::take(&mut self.held);
         held.retain(|path, held| self.still_waits(path, held));
         self.held = held;
-        self.failed = schedule::failed(self.draft.state(), &self.plan).is_some();
+        self.failed = schedule::fails(self.draft.state());
         if !aetheris_fault::planted!("cursor-kept-over-cut") {
             self.cursor = Cursor::default();
         }
@@ -116,7 +116,9 @@ impl Run<'_> {
     fn note_item_ended(&mut self, path: &StepPath) {
         let output = self.state().steps.get(path).and_then(|step| memory::output(step, &self.rows));
         let bytes = output.map_or(0, Json::memory);
-        self.memory += bytes;
+        if !aetheris_fault::planted!("memory-of-items-forgotten") {
+            self.memory += bytes;
+        }
         self.ahead += bytes;
     }
 

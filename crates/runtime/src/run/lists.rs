@@ -29,7 +29,12 @@ impl Run<'_> {
     /// What a step that is an item is about.
     pub(super) fn item<'v>(&'v self, step: &Step<'v>) -> Option<Item<'v>> {
         let (map, index) = (step.node.work.map()?, step.path.item()?);
-        let value = self.lists.get(&step.node.id)?.get(usize::try_from(index).ok()?)?;
+        let list = self.lists.get(&step.node.id)?;
+        let mut place = usize::try_from(index).ok()?;
+        if aetheris_fault::planted!("item-of-the-next-place") {
+            place = (place + 1) % list.len();
+        }
+        let value = list.get(place)?;
         Some(Item { index, name: &map.name, value })
     }
 

@@ -227,7 +227,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
 impl<'r> Run<'r> {
     fn new(rt: &'r Runtime, lease: &'r Lease, plan: Arc<CompiledPlan>, loaded: Loaded) -> Self {
         let names = names::of(&loaded.state, &loaded.effects);
-        let failed = schedule::failed(&loaded.state, &plan).is_some();
+        let failed = schedule::fails(&loaded.state);
         let rows = Rows { effects: loaded.effects, kept: loaded.kept, ledger: loaded.ledger };
         let calls = loaded.state.tool_calls(&plan);
         let memory = memory::of_run(&loaded.state, &rows, &names);

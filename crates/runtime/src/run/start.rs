@@ -6,6 +6,7 @@ use std::time::Duration;
 use aetheris_core::event::Failure;
 use aetheris_core::limits;
 use aetheris_core::plan::Step;
+use aetheris_core::schedule;
 use aetheris_store::Purpose;
 
 use super::bodies::{Bodies, Position, UnderWay};
@@ -45,7 +46,10 @@ impl<'r> Run<'r> {
     pub(super) async fn begin(&mut self, ready: Vec<Ready<'_>>, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         bodies.beside(self.write_for(&ready)).await?;
         let mut stops = self.stops();
-        if aetheris_fault::planted!("call-beside-a-failure") {
+        if aetheris_fault::planted!("call-beside-a-failure")
+            || (aetheris_fault::planted!("others-go-on-beside-a-lost-map")
+                && schedule::failed(self.state(), &self.plan).is_none())
+        {
             stops = None;
         }
         if stops.is_none() {

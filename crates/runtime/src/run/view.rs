@@ -98,6 +98,9 @@ impl View<'_> {
         if aetheris_fault::planted!("key-without-node") {
             return IdempotencyKey::derive(self.state.id, &"node".into(), 0);
         }
+        if aetheris_fault::planted!("key-of-the-whole-map") {
+            return IdempotencyKey::derive(self.state.id, &(&self.node.id).into(), 0);
+        }
         IdempotencyKey::derive(self.state.id, &self.path, 0)
     }
 

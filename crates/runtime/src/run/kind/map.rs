@@ -83,7 +83,7 @@ fn fail_with(view: &View<'_>, item: u32) -> Result<Prepared, Failure> {
         step.and_then(|step| step.error.as_ref()).ok_or_else(|| view.corrupt("its failed item has no error"))?;
     let error = Failure::new(&error.code, format!("item {item}: {}", error.message));
     // What the job as a whole has used up fails it, whatever the node says of its own failures.
-    let of_job = step.is_some_and(|step| !step.absorbed);
+    let of_job = step.is_some_and(|step| !step.absorbed) && !aetheris_fault::planted!("lost-map-is-absorbed");
     let failed = TryFailed { of_job, ..TryFailed::new(error, None, false) };
     Ok(facts::fail_after(view, StepResult::PermanentFailure, failed))
 }
@@ -100,6 +100,9 @@ pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Pr
         Decision::CatchUp => permit::catch_up(view),
         Decision::CatchUpOutcome(outcome) => permit::catch_up_outcome(view, *outcome),
         Decision::Run | Decision::NextTry | Decision::EndTry => {
+            Ok(facts::fail_after(view, StepResult::PermanentFailure, stopped(view)))
+        }
+        Decision::EnterDoubt if aetheris_fault::planted!("given-up-item-untold") => {
             Ok(facts::fail_after(view, StepResult::PermanentFailure, stopped(view)))
         }
         Decision::EnterDoubt => doubt::enter(view, crate::ops::CRASHED),
