@@ -30,7 +30,7 @@ fn of<T: Clone>(choices: &[T], byte: u8) -> T {
 }
 
 fn node(byte: u8) -> StepPath {
-    StepPath::from(of(&["a", "b", "a[1]@2/0.3"], byte))
+    StepPath::from(of(&["a", "b", "a[1]@2/0.3", "a[0]", "a[1]"], byte))
 }
 
 fn value(byte: u8) -> Json {
@@ -165,7 +165,10 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     let usage = |tokens: u8| Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1 };
     let model = |c| ModelRecord { model: "m".to_owned(), prompt_hash: Hash::ZERO, usage: usage(c) };
     Some(match kind {
-        EventKind::NodeStarted => NodeStarted::new(node, permit).into(),
+        EventKind::NodeStarted => {
+            let items = (c > 127).then(|| Items { collect: c > 200, count: u32::from(c % 4) });
+            NodeStarted { items, ..NodeStarted::new(node, permit) }.into()
+        }
         EventKind::NodeFinished => NodeFinished {
             model: optional(c, model),
             output: optional(b, value),

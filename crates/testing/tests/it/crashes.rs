@@ -104,6 +104,54 @@ fn an_agent_with_everything_holds_wherever_its_process_is_slow() -> Result<(), F
     Ok(())
 }
 
+/// Maps of every class beside each other, one of which collects a failure, and one more over what the first came to.
+fn maps() -> (String, Script) {
+    let tools = "  look: { kind: function, function: f, effect: pure }\n\
+                 \x20 book: { kind: function, function: f, effect: idempotent, timeout: 5s }\n\
+                 \x20 pay: { kind: function, function: f, timeout: 10s, on_in_doubt: [{ reconcile: books }, human] }\n\
+                 \x20 books: { kind: function, function: f, effect: pure }\n";
+    let nodes = "    - { id: a, kind: map, over: \"{{ message.ids }}\", concurrency: 2, do: { kind: tool, tool: look, input: { id: \"{{ item }}\" } } }\n\
+                 \x20   - { id: b, kind: map, needs: [a], over: \"{{ nodes.a.output }}\", as: id, concurrency: 3, do: { kind: tool, tool: pay, input: { id: \"{{ id }}\" } } }\n\
+                 \x20   - { id: c, kind: map, needs: [a], over: \"{{ nodes.a.output }}\", on_item_failure: collect, do: { kind: tool, tool: book, input: { id: \"{{ item }}\" }, when: item_index > 0, retry: { max_attempts: 5, backoff: 2s } } }\n\
+                 \x20   - { id: d, kind: transform, needs: [b, c], output: \"{{ [nodes.b.output, nodes.c.output[1].output, nodes.c.output[2].ok] }}\" }\n";
+    let script = Script::new(|| {
+        FakeTools::new()
+            .reads("look", |call| call.input["id"].clone())
+            .acts_once("book", |call| match call.input["id"].as_u64() {
+                Some(3) => Reply::refused_for_good("never"),
+                _ => Reply::done(call.input["id"].clone()),
+            })
+            .acts("pay", |call| Reply::done(call.input["id"].clone()).after(Duration::from_secs(3)))
+            .reconciles("books", "pay")
+    });
+    let script = script.when_in_doubt(|doubt| doubt.truth()).check(|outcome, tools| {
+        let told = outcome.result == Some(json!([[1, 2, 3], 2, false]));
+        match (tools.acted("pay"), told) {
+            (3, true) => Ok(()),
+            (pays, _) => Err(format!("{pays} payments, and {outcome}")),
+        }
+    });
+    (agent(tools, nodes).replace("planner:", "max_parallel_steps: 4\nplanner:"), script)
+}
+
+#[test]
+fn maps_hold_wherever_their_process_dies() -> Result<(), Failed> {
+    let (agent, script) = maps();
+    let report = crash_everywhere(&agent, json!({ "ids": [1, 2, 3] }), &script)?;
+    println!("{report}");
+    assert_eq!(report.total().completed, report.total().runs(), "{report}");
+    Ok(())
+}
+
+#[test]
+fn maps_hold_wherever_their_process_is_slow() -> Result<(), Failed> {
+    let (agent, script) = maps();
+    let report = stop_everywhere(&agent, json!({ "ids": [1, 2, 3] }), &script)?;
+    println!("{report}");
+    assert_eq!(report.total().completed, report.total().runs(), "{report}");
+    Ok(())
+}
+
 #[test]
 fn a_tool_that_is_declared_pure_and_acts_is_found() {
     let failed = crash_everywhere(&pay("effect: pure"), json!({}), &paid()).unwrap_err().to_string();

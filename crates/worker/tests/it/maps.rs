@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use aetheris_core::event::Failure;
+use aetheris_core::event::{DoubtOutcome, Failure};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -251,4 +251,118 @@ async fn a_crash_repeats_no_item_that_is_recorded() {
         }
         assert_eq!(world.result(job).await.as_array().unwrap()[..3], [json!(0), json!(1), json!(2)]);
     }
+}
+
+/// Whoever goes on with a map has all its values in memory, before its list is put together as well.
+#[tokio::test(start_paused = true)]
+async fn items_count_for_what_a_job_may_keep() {
+    let world = World::new();
+    world.put(&agent("pure", "do: { kind: transform, output: \"{{ message.large }}\" }", "")).await;
+    let _process = world.start("w");
+    let large = vec![json!({ "a": 1 }); 60_000];
+    let job = world.submit("a", json!({ "list": vec![0; 50], "large": large })).await;
+    let state = world.done(job).await;
+    let (why, node) = error(&state);
+    assert!(why.starts_with("job_too_large: item "), "{why}");
+    assert_eq!(node.as_deref(), Some("m"));
+    let kept = state.steps.values().filter(|step| step.status == StepStatus::Completed).count();
+    assert!((5..20).contains(&kept), "{kept}");
+}
+
+/// What the job as a whole has used up fails it, although its map collects failures and may fail.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_used_up_its_budget_fails_whatever_its_map_says() {
+    for more in ["on_item_failure: collect", "on_failure: fail_safe", "on_failure: fail_safe, on_item_failure: collect"]
+    {
+        let world = World::new();
+        let file = agent("pure", &format!("{more}, concurrency: 2, {CALL}"), "");
+        world.put(&file.replace("tools:\n", "budget: { max_tool_calls: 3 }\ntools:\n")).await;
+        let _process = world.start("w");
+        let job = world.submit("a", list(9)).await;
+        let state = world.done(job).await;
+        let (why, node) = error(&state);
+        assert_eq!(why, "budget_exceeded: item 3: the job has made 3 of 3 tool calls", "{more}");
+        assert_eq!(node.as_deref(), Some("m"));
+        // The third has begun with the one that may not, and nothing is called any more.
+        assert_eq!(world.tools.count("a"), 2);
+    }
+}
+
+/// A call of unknown outcome of a map that has failed stays in the list of doubts, and nobody is asked before the job goes on.
+#[tokio::test(start_paused = true)]
+async fn a_call_in_doubt_is_given_up_with_its_map() {
+    let world = World::new();
+    let more = "    - { id: said, kind: transform, needs: [m], output: \"{{ nodes.m.error.code }}\" }\n";
+    world.put(&agent("at_most_once", &format!("on_failure: fail_safe, concurrency: 2, {CALL}"), more)).await;
+    let (failing, _, fail) = hold(no("gone"));
+    world.tools.next("a", [Act::Say(unknown("reset")), failing]);
+    let _process = world.start("w");
+    let job = world.submit("a", list(2)).await;
+    let doubted = StepPath::from("m[0]");
+    while world.state(job).await.step_status(&doubted) != StepStatus::InDoubt {
+        tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+    }
+    fail.notify_one();
+    let state = world.done(job).await;
+    assert_eq!((state.status, world.result(job).await), (JobStatus::Completed, json!("gone")), "{:?}", state.ending);
+    assert_eq!(state.steps[&doubted].error.as_ref().unwrap().code, "map_stopped");
+    assert_eq!(state.steps[&doubted].left_in_doubt(state.status).map(DoubtOutcome::as_str), Some("unresolved"));
+    assert_eq!(world.tools.count("a"), 2);
+}
+
+/// An item in a long back-off holds no others up, and its job is given back once only that is left.
+#[tokio::test(start_paused = true)]
+async fn an_item_in_a_long_back_off_holds_no_others_up() {
+    let world = World::new();
+    let retry = "retry: { max_attempts: 2, backoff: 60s, max_backoff: 60s, jitter: none } }";
+    let call = CALL.replace(" } }", &format!(" }}, {retry}"));
+    world.put(&agent("idempotent", &call, "")).await;
+    let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    world.tools.next("a", [Act::Say(busy)]);
+    let _process = world.start("w");
+    let job = world.submit("a", list(3)).await;
+    while world.state(job).await.step_status(&"m[2]".into()) != StepStatus::Completed {
+        tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+    }
+    world.until(job, &[JobStatus::Pending]).await;
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+    assert!(world.passed() >= Duration::from_secs(60));
+    let calls = world.tools.calls_of("a");
+    let order: Vec<String> = calls.iter().map(|call| call.node.to_string()).collect();
+    assert_eq!(order, ["m[0]", "m[1]", "m[2]", "m[0]"]);
+    assert_eq!(calls[0].key, calls[3].key);
+}
+
+/// A map runs its items beside each other in a set that has a wait in it, and in a job of one step at a time.
+#[tokio::test(start_paused = true)]
+async fn the_bound_of_a_map_is_its_own() {
+    for (bound, more) in [(0, ""), (8, "    - { id: p, kind: sleep, duration: 1s }\n")] {
+        let world = World::new();
+        let file = agent("pure", &format!("concurrency: 8, {CALL}"), more);
+        world.put(&file.replace("retry:", &format!("max_parallel_steps: {bound}\nretry:"))).await;
+        world.tools.next("a", (0..8).map(|_| Act::After(Duration::from_secs(10), done(json!(1)))));
+        let _process = world.start("w");
+        let job = world.submit("a", list(8)).await;
+        world.done(job).await;
+        assert!(world.passed() < Duration::from_secs(20), "{:?}", world.passed());
+    }
+}
+
+/// Two maps of a set count as two nodes, and have their own bounds.
+#[tokio::test(start_paused = true)]
+async fn maps_beside_each_other_have_their_own_bounds() {
+    let world = World::new();
+    let other =
+        "    - { id: o, kind: map, over: \"{{ message.list }}\", concurrency: 4, do: { kind: tool, tool: b } }\n";
+    let file = agent("pure", &format!("concurrency: 2, {CALL}"), other);
+    world.put(&file.replace("retry:", "max_parallel_steps: 2\nretry:")).await;
+    for tool in ["a", "b"] {
+        world.tools.next(tool, (0..8).map(|_| Act::After(Duration::from_secs(10), done(json!(1)))));
+    }
+    let _process = world.start("w");
+    let job = world.submit("a", list(8)).await;
+    world.done(job).await;
+    let spent = world.passed().as_secs();
+    assert!((40..45).contains(&spent), "the slower one takes four rounds: {spent} s");
 }

@@ -1,6 +1,7 @@
 //! The reducer, event by event: what each sets, and what it is refused after.
 
 mod calls;
+mod items;
 mod jobs;
 mod pauses;
 mod steps;
