@@ -210,7 +210,7 @@ impl<'t> Reader<'_, 't> {
 
     /// A value whose texts are templates.
     fn template(&mut self, item: &Item<'t>) -> Option<Json> {
-        self.uses.value(item, Some(self.index), self.errors);
+        self.uses.drawing(item, Some(self.index), self.errors);
         item.json(self.errors)
     }
 
@@ -218,7 +218,7 @@ impl<'t> Reader<'_, 't> {
     fn text(&mut self, item: Option<Item<'t>>) -> Option<String> {
         let item = item?;
         let text = item.text(self.errors)?;
-        self.uses.value(&item, Some(self.index), self.errors);
+        self.uses.drawing(&item, Some(self.index), self.errors);
         Some(text.to_owned())
     }
 
@@ -260,8 +260,10 @@ impl<'t> Reader<'_, 't> {
         let type_item = fields.need("wait_type", self.errors);
         let wait_type = type_item.and_then(|item| item.choice(&types, &[], self.errors));
         let park = fields.take("park").and_then(|item| item.boolean(self.errors)).unwrap_or(false);
-        let reason = fields.take("reason");
-        let reason = self.text(reason);
+        let reason = fields.take("reason").and_then(|item| {
+            self.uses.value(&item, Some(self.index), self.errors);
+            item.text(self.errors).map(str::to_owned)
+        });
         let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
         let schema = self.schema(fields, wait_type);
         let correlation_key = self.correlation_key(fields, wait_type);

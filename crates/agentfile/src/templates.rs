@@ -22,10 +22,19 @@ pub(crate) struct Use<'t> {
 pub(crate) struct Uses<'t> {
     /// What the item is called that templates are about, while those of its work are read.
     pub(crate) item: Option<String>,
+    /// Whether those that are read may ask for values that nobody can compute again.
+    pub(crate) draws: bool,
     pub(crate) list: Vec<Use<'t>>,
 }
 
 impl<'t> Uses<'t> {
+    /// The same as [`Uses::value`], where values may be asked for that nobody can compute again.
+    pub(crate) fn drawing(&mut self, item: &Item<'t>, node: Option<usize>, errors: &mut Errors) {
+        self.draws = true;
+        self.value(item, node, errors);
+        self.draws = false;
+    }
+
     /// Checks every text inside a value of the plan.
     pub(crate) fn value(&mut self, item: &Item<'t>, node: Option<usize>, errors: &mut Errors) {
         each(item.tree, &item.path, &mut |path, line, text| {
@@ -41,7 +50,7 @@ impl<'t> Uses<'t> {
     }
 
     fn standing(&self) -> Standing<'_> {
-        Standing { item: self.item.as_deref(), place: Place::Plan }
+        Standing { draws: self.draws, item: self.item.as_deref(), place: Place::Plan }
     }
 
     fn keep(
@@ -77,7 +86,8 @@ fn told(error: &ExprError, names: &[&str]) -> String {
         | ExprError::NotYet { .. }
         | ExprError::Segment { .. }
         | ExprError::Syntax { .. }
-        | ExprError::TooLarge => None,
+        | ExprError::TooLarge
+        | ExprError::Unrecorded { .. } => None,
     };
     match (error, near) {
         (ExprError::Undefined { name }, Some(near)) => format!("`{name}` is not defined, did you mean `{near}`?"),
@@ -98,7 +108,8 @@ pub(crate) fn code(error: &ExprError) -> Code {
         | ExprError::Syntax { .. }
         | ExprError::TooLarge
         | ExprError::Early { .. }
-        | ExprError::Undefined { .. } => Code::BadTemplate,
+        | ExprError::Undefined { .. }
+        | ExprError::Unrecorded { .. } => Code::BadTemplate,
     }
 }
 

@@ -126,7 +126,15 @@ fn the_files_of_the_page_are_accepted() {
         .map(accepted)
         .map(|agent| (agent.agent.to_string(), agent.plan.nodes.len(), agent.plan.tools.len()))
         .collect();
-    assert_eq!(told, [("refund".to_owned(), 4, 3), ("offer".to_owned(), 4, 3), ("quote".to_owned(), 4, 3), ("report".to_owned(), 3, 3)]);
+    assert_eq!(
+        told,
+        [
+            ("refund".to_owned(), 4, 3),
+            ("offer".to_owned(), 4, 3),
+            ("quote".to_owned(), 4, 3),
+            ("report".to_owned(), 3, 3)
+        ]
+    );
 }
 
 #[test]

@@ -57,7 +57,6 @@ fn what_is_not_in_this_build_says_so() {
             "not_supported_yet plan.nodes[0].schema 4",
             "not_supported_yet plan.nodes[1].blackboard 5",
             "not_supported_yet plan.nodes[1].overwrite 5",
-            "not_supported_yet plan.nodes[1].output 5",
             "not_supported_yet plan.nodes[2].output[0] 6",
         ],
     );
@@ -898,4 +897,35 @@ fn mistakes_in_a_map_are_named_where_they_are() {
     ] {
         expect(&nodes(&map(more)), found);
     }
+}
+
+/// What is drawn of chance is recorded with a step: it is asked for in what a step does, and nowhere else.
+#[test]
+fn chance_is_asked_for_in_what_a_step_does() {
+    for (node, found) in [
+        ("{ id: n, kind: transform, output: 1, when: random() > 0.5 }", "bad_template plan.nodes[0].when 4"),
+        (
+            "{ id: n, kind: map, over: [\"{{ uuid() }}\"], do: { kind: transform, output: 1 } }",
+            "bad_template plan.nodes[0].over[0] 4",
+        ),
+        (
+            "{ id: n, kind: map, over: [], do: { kind: transform, output: 1, when: now() } }",
+            "bad_template plan.nodes[0].do.when 4",
+        ),
+        (
+            "{ id: n, kind: wait, wait_type: signal, correlation_key: k, reason: \"{{ now() }}\" }",
+            "bad_template plan.nodes[0].reason 4",
+        ),
+        ("{ id: n, kind: transform, output: \"{{ uuid(1) }}\" }", "bad_template plan.nodes[0].output 4"),
+    ] {
+        expect(&nodes(&format!("    - {node}\n")), &[found]);
+    }
+    expect(
+        "agent: a\nplan:\n  nodes: [{ id: n, kind: transform, output: 1 }]\n  answer: \"{{ uuid() }}\"\n",
+        &["bad_template plan.answer 4"],
+    );
+    expect(
+        "agent: a\ntools:\n  t: { kind: http, method: POST, url: \"http://x/{{ uuid() }}\", headers: { A: \"{{ now() }}\" }, body: \"{{ random() }}\" }\nplan:\n  nodes: [{ id: n, kind: tool, tool: t }]\n",
+        &["bad_template tools.t.body 3", "bad_template tools.t.headers.A 3", "bad_template tools.t.url 3"],
+    );
 }

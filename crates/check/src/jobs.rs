@@ -77,7 +77,10 @@ fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
                     wrong = Some(recorded.seq);
                 }
             }
-            Event::NodeStarted(_) | Event::NodeSkipped(_) | Event::ToolInvocationStarted(_) => {
+            Event::NodeStarted(_)
+            | Event::NodeSkipped(_)
+            | Event::ToolInvocationStarted(_)
+            | Event::ValueRecorded(_) => {
                 steps = true;
                 if versions == 0 {
                     wrong = wrong.or(Some(recorded.seq));

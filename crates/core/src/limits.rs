@@ -13,6 +13,8 @@ pub const PLAN_NODES_MAX: usize = 10_000;
 
 /// The most steps of one job that run beside each other, items of maps among them.
 pub const PARALLEL_STEPS_MAX: usize = 256;
+/// Most values of chance that the templates of one step ask for.
+pub const DRAWN_VALUES_MAX: usize = 1_000;
 /// Most items of one map.
 pub const MAP_ITEMS_MAX: usize = 10_000;
 /// Most tools in one agent.

@@ -1,5 +1,6 @@
 //! What the parser makes of a template.
 
+use aetheris_core::event::Draw;
 use serde_json::Value;
 
 use crate::error::shortened;
@@ -77,6 +78,7 @@ pub(crate) enum Expr {
     Attr(Box<Expr>, String),
     Binary(Binary, Box<Expr>, Box<Expr>),
     Const(Value),
+    Draw(Draw),
     Filter { args: Args, input: Box<Expr>, name: String },
     If { no: Option<Box<Expr>>, test: Box<Expr>, yes: Box<Expr> },
     Item(Box<Expr>, Box<Expr>),

@@ -1,5 +1,6 @@
 //! Why a template or condition is refused or fails.
 
+use aetheris_core::event::Draw;
 use aetheris_core::limits;
 
 /// Why a template or condition is refused when it is checked, or fails when it is rendered.
@@ -30,6 +31,12 @@ pub enum ExprError {
     NotAllowedHere {
         /// The first part of the name.
         name: String,
+    },
+    /// It asks for a value that nobody can compute again and that is not recorded.
+    #[error("`{}()` is not recorded for this step", .draw.function())]
+    Unrecorded {
+        /// What it asks for.
+        draw: Draw,
     },
     /// It is part of the language, but this build does not have it.
     #[error("`{name}` is not supported by this version yet: remove it")]
@@ -110,6 +117,9 @@ fn allowed(name: &str) -> &'static str {
         "env" => "environment variables exist only in a tool's url and headers",
         "raw" => "this filter is for a tool's url, where values are percent-encoded",
         "input" => "it exists only in tools; use `message` or `nodes.<id>.output`",
+        "now()" | "random()" | "uuid()" => {
+            "it is recorded once for a step; make a `transform` of it and name its output"
+        }
         "message" | "nodes" => "it exists only in the plan; in a tool use `input`",
         _ => "no value of this name is at hand",
     }

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use aetheris_core::event::Draw;
 use aetheris_core::json::deeper_than;
 use aetheris_core::limits;
 use serde_json::{Map, Value, json};
@@ -44,6 +45,7 @@ impl<'a, 'm> Eval<'a, 'm> {
         self.meter.steps(1)?;
         match expr {
             Expr::Const(value) => Ok(Cow::Borrowed(value)),
+            Expr::Draw(draw) => self.draw(*draw),
             Expr::Root(root) => self.root(root),
             Expr::Local(name) => self.local(name),
             Expr::Attr(of, name) => {
@@ -167,6 +169,14 @@ impl<'a, 'm> Eval<'a, 'm> {
             self.meter.copy(value)?;
         }
         Ok(value.clone())
+    }
+
+    fn draw(&mut self, draw: Draw) -> Result<Operand<'a>, ExprError> {
+        let draws =
+            self.scope.draws.ok_or_else(|| ExprError::NotAllowedHere { name: format!("{}()", draw.function()) })?;
+        let value = draws.take(draw)?;
+        self.meter.copy(&value)?;
+        Ok(Cow::Owned(value))
     }
 
     /// What a name that no statement has given says of the item that the template is about.

@@ -16,6 +16,7 @@
 
 mod address;
 mod ast;
+mod draws;
 mod error;
 mod eval;
 mod filters;
@@ -35,6 +36,7 @@ use aetheris_core::json::{Json, JsonError};
 use aetheris_core::limits;
 use serde_json::Value;
 
+pub use crate::draws::Draws;
 pub use crate::error::ExprError;
 
 use crate::address::Address;
@@ -97,6 +99,8 @@ pub struct Item<'s> {
 /// What one template sees of the names of its job.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'s> {
+    /// The values that nobody can compute again; none where they may not be asked for.
+    pub draws: Option<&'s Draws<'s>>,
     /// The item that it is about.
     pub item: Option<Item<'s>>,
     /// The names.
@@ -109,11 +113,19 @@ impl<'s> From<&'s Context> for Scope<'s> {
     /// All of them.
     fn from(names: &'s Context) -> Self {
         static NONE: BTreeSet<NodeId> = BTreeSet::new();
-        Self { item: None, names, open: &NONE }
+        Self { draws: None, item: None, names, open: &NONE }
     }
 }
 
 impl<'s> Scope<'s> {
+    /// Its first template begins.
+    fn begun(self) -> Self {
+        if let Some(draws) = self.draws {
+            draws.rewind();
+        }
+        self
+    }
+
     /// What is known of names before a template is read.
     fn known(self) -> Names {
         let mut known = Names::default();
@@ -157,6 +169,8 @@ pub enum Place {
 /// Where a template stands, and the item of a map that it may name there.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing<'p> {
+    /// Whether it may ask for values that nobody can compute again.
+    pub draws: bool,
     /// What the item is called.
     pub item: Option<&'p str>,
     /// Where it stands.
@@ -166,13 +180,13 @@ pub struct Standing<'p> {
 impl From<Place> for Standing<'_> {
     /// Where no item is.
     fn from(place: Place) -> Self {
-        Self { item: None, place }
+        Self { draws: false, item: None, place }
     }
 }
 
 impl Standing<'_> {
     fn known(self) -> Names {
-        let mut known = Names { place: Some(self.place), ..Names::default() };
+        let mut known = Names { draws: self.draws, place: Some(self.place), ..Names::default() };
         if let Some(item) = self.item {
             known.locals.push(item.to_owned());
             known.locals.push(index_name(item));
@@ -233,14 +247,14 @@ impl<'s> Texts<'s> {
     /// None rendered yet.
     #[must_use]
     pub fn new(scope: impl Into<Scope<'s>>) -> Self {
-        Self { meter: Meter::new(), scope: scope.into() }
+        Self { meter: Meter::new(), scope: scope.into().begun() }
     }
 
     /// The same within [`limits::MOMENT_FUEL`]: what ends with [`ExprError::Budget`] here may be done by [`Texts::new`],
     /// where nobody waits for it.
     #[must_use]
     pub fn for_a_moment(scope: impl Into<Scope<'s>>) -> Self {
-        Self { meter: Meter::moment(), scope: scope.into() }
+        Self { meter: Meter::moment(), scope: scope.into().begun() }
     }
 
     /// Whether something was too much work.

@@ -23,6 +23,8 @@ const NESTING_MAX: u32 = 40;
 /// What is known about names while a template is read.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
+    /// Whether values may be asked for that nobody can compute again.
+    pub(crate) draws: bool,
     pub(crate) locals: Locals,
     /// Where the template stands; anywhere, when it is rendered: then its scope decides.
     pub(crate) place: Option<Place>,

@@ -126,6 +126,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         | EventKind::NodeFinished
         | EventKind::NodeRetryScheduled
         | EventKind::NodeSkipped
+        | EventKind::ValueRecorded
         | EventKind::ToolInvocationStarted
         | EventKind::ToolInvocationFinished
         | EventKind::CommandCommitted
@@ -178,6 +179,11 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         .into(),
         EventKind::NodeRetryScheduled => {
             NodeRetryScheduled { after_us: u64::from(c), error: failure(), model: None, node }.into()
+        }
+        EventKind::ValueRecorded => {
+            let chance = u128::from(b) << 100 | u128::from(c);
+            let values = [Drawn::Now, Drawn::random(chance), Drawn::uuid(chance)];
+            ValueRecorded { node, values: values[..usize::from(c % 4).min(3)].to_vec() }.into()
         }
         EventKind::NodeSkipped => {
             NodeSkipped { node, reason: of(&[SkipReason::Condition, SkipReason::Join, SkipReason::Upstream], b) }.into()

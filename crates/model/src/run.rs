@@ -327,6 +327,7 @@ impl<'s> Deciding<'s> {
         decide(&View {
             accepted_from: None,
             calls: state.tool_calls(plan),
+            drawing: Default::default(),
             fence: fence(self.run.epoch),
             ids: &Name(permit.id()),
             rows: &self.rows,

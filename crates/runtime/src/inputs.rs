@@ -7,7 +7,8 @@ use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Step;
-use aetheris_expr::{Context, Item};
+use aetheris_core::state::Values;
+use aetheris_expr::{Context, Draws, Item, Scope};
 
 use crate::load::Loaded;
 use crate::{names, run};
@@ -18,6 +19,8 @@ pub struct Inputs {
     names: Context,
     /// What was open when a step started.
     open: BTreeMap<StepPath, BTreeSet<NodeId>>,
+    /// What was drawn for a step.
+    values: BTreeMap<StepPath, Values>,
 }
 
 impl Inputs {
@@ -26,7 +29,9 @@ impl Inputs {
     pub fn of_job(loaded: &Loaded) -> Self {
         let eager = loaded.state.steps.iter().filter(|(_, step)| !step.open.is_empty());
         let open = eager.map(|(path, step)| (path.clone(), step.open.clone())).collect();
-        Self { names: names::of(&loaded.state, &loaded.effects), open }
+        let drawn = loaded.state.steps.iter().filter(|(_, step)| step.values != Values::default());
+        let values = drawn.map(|(path, step)| (path.clone(), step.values.clone())).collect();
+        Self { names: names::of(&loaded.state, &loaded.effects), open, values }
     }
 
     /// The input of a step that calls a tool or asks a model; nothing for other kinds.
@@ -47,7 +52,9 @@ impl Inputs {
         };
         let of_map = list.as_ref().zip(value.as_ref());
         let item = of_map.map(|((map, index, _), value)| Item { index: *index, name: &map.name, value });
-        run::input(&step.work.kind, names::seen_by(&self.names, open, item))
-            .map(|input| input.map_err(|error| error.to_string()))
+        let none = Values::default();
+        let draws = Draws::new(self.values.get(&step.path).unwrap_or(&none), 0, None);
+        let seen = Scope { draws: Some(&draws), ..names::seen_by(&self.names, open, item) };
+        run::input(&step.work.kind, seen).map(|input| input.map_err(|error| error.to_string()))
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
     let mut found = BTreeSet::new();
     named_by(&node.work, None, &mut found);
     if let Some(map) = node.work.map() {
-        let standing = Standing { item: Some(&map.name), place: Place::Plan };
+        let standing = Standing { item: Some(&map.name), ..Place::Plan.into() };
         named_by(&map.each, standing.item, &mut found);
         let asked = map.each.when.as_ref().map(|when| aetheris_expr::check_condition(when, standing));
         found.extend(asked.and_then(Result::ok).map(|names| names.nodes).unwrap_or_default());
@@ -68,7 +68,7 @@ pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
 }
 
 fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
-    let standing = Standing { item, place: Place::Plan };
+    let standing = Standing { draws: true, item, place: Place::Plan };
     let mut text = |text: &str| {
         found.extend(aetheris_expr::check_template(text, standing).map(|names| names.nodes).unwrap_or_default());
     };

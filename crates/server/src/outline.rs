@@ -240,6 +240,7 @@ pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) ->
         | Event::TimerSet(_)
         | Event::ToolInvocationFinished(_)
         | Event::ToolInvocationStarted(_)
+        | Event::ValueRecorded(_)
         | Event::WaitCompleted(_) => {}
     }
     None

@@ -182,7 +182,8 @@ impl Story {
             | Event::ToolInvocationStarted(_)
             | Event::CommandCommitted(_)
             | Event::TimerSet(_)
-            | Event::TimerFired(_) => {}
+            | Event::TimerFired(_)
+            | Event::ValueRecorded(_) => {}
         }
     }
 

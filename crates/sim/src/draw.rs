@@ -1,5 +1,7 @@
 //! Drawing the steps of programs.
 
+use std::collections::BTreeSet;
+
 use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
@@ -49,6 +51,18 @@ pub(crate) fn rules(steps: &[Step]) -> Vec<Rule> {
         Rule { join, may_fail: random.chance(500) }
     };
     steps.iter().map(rule).collect()
+}
+
+/// In some programs the input of a node has a value that nobody can compute again. What is drawn of the others is not touched
+/// by it.
+pub(crate) fn drawing(steps: &[Step]) -> BTreeSet<usize> {
+    let mut random = Random::new(drawn(steps).rotate_left(43));
+    if !random.chance(200) {
+        return BTreeSet::new();
+    }
+    let can = |step: &Step| matches!(step.kind, Kind::Tool { .. } | Kind::Model | Kind::Transform);
+    let places = steps.iter().enumerate().filter(|(_, step)| can(step)).map(|(place, _)| place);
+    places.filter(|_| random.chance(600)).collect()
 }
 
 pub(crate) fn draw_step(random: &mut Random, place: usize, earlier: &[Step]) -> Step {

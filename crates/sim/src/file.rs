@@ -85,6 +85,9 @@ impl Program {
         if map.is_some() {
             template.push_str("#{{ item }}");
         }
+        if self.drawing.contains(&place) {
+            template.push_str("~{{ uuid() }}~{{ now() }}");
+        }
         match &step.kind {
             Kind::Tool { .. } => {
                 let _ = write!(file, ", kind: tool, tool: t{place}, input: {{ v: \"{template}\" }}");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_core::event::{BranchStatus, Event, Recorded, Resolver, SkipReason};
+use aetheris_core::event::{BranchStatus, Drawn, Event, Recorded, Resolver, SkipReason};
 use aetheris_core::id::JobId;
 
 use crate::program::{Join, Program};
@@ -37,6 +37,8 @@ impl Stand {
 pub(crate) struct Course {
     /// At the end.
     pub(crate) ends: BTreeMap<usize, Stand>,
+    /// What was drawn for a step, as its input has it: by node and item.
+    pub(crate) drawn: BTreeMap<(usize, Option<u32>), String>,
     /// The items of maps, at the end: by node and place.
     pub(crate) items: BTreeMap<(usize, u32), Stand>,
     /// When a node began: all others.
@@ -63,6 +65,7 @@ fn place(node: &str) -> Option<usize> {
 pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) -> Course {
     let mut course = Course::default();
     let mut answered = BTreeSet::new();
+    let mut values: BTreeMap<(usize, Option<u32>), (Vec<String>, Option<String>)> = BTreeMap::new();
     for recorded in events {
         match &recorded.event {
             Event::InDoubtResolved(said) if said.by == Resolver::Operator => answered.extend(place(&said.node.text())),
@@ -89,6 +92,24 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
                 tally.case("J2", wrong.is_empty() && whole, || {
                     format!("{job} n{at}: it tells {:?}, and that is wrong: {wrong:?}", started.needs)
                 });
+            }
+            Event::ValueRecorded(e) => {
+                let Some(at) = place(e.node.node().as_str()) else { continue };
+                let (drawn, now) = values.entry((at, e.node.item())).or_default();
+                for value in &e.values {
+                    match value {
+                        Drawn::Uuid(text) => drawn.push(text.clone()),
+                        Drawn::Random(number) => drawn.push(number.to_string()),
+                        Drawn::Now => drop(now.replace(recorded.at.to_string())),
+                    }
+                }
+                let one = drawn.len() <= 1;
+                tally.case("V1", one && program.drawing.contains(&at), || {
+                    format!("{job} {}: {drawn:?} were drawn for it", e.node)
+                });
+                let now = now.clone().unwrap_or_default();
+                let text = format!("~{}~{now}", drawn.first().map_or("", String::as_str));
+                course.drawn.insert((at, e.node.item()), text);
             }
             Event::NodeSkipped(skipped) => {
                 let Some(at) = place(&skipped.node.text()) else { continue };

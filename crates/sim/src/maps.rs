@@ -83,7 +83,10 @@ impl Program {
         let item = |item: u32| match course.items.get(&(place, item)) {
             _ if map.skipped == Some(item) => "null".to_owned(),
             Some(Stand::Failed(code)) => format!("f{code}"),
-            Some(Stand::Open | Stand::Completed | Stand::Skipped) | None => yields(&format!("{input}#{item}")),
+            Some(Stand::Open | Stand::Completed | Stand::Skipped) | None => {
+                let drawn = course.drawn.get(&(place, Some(item))).map_or("", String::as_str);
+                yields(&format!("{input}#{item}{drawn}"))
+            }
         };
         (0..map.count).map(|place| format!("/{}", item(place))).collect()
     }

@@ -360,7 +360,8 @@ fn asked_once(
         });
         let questions = || {
             let input = order.program.input(place, &order.message, outputs, course);
-            evidence.services.asked(&format!("{input}{item}"))
+            let drawn = course.drawn.get(&(place, path.item())).map_or("", String::as_str);
+            evidence.services.asked(&format!("{input}{item}{drawn}"))
         };
         if step.kind == Kind::Model && !evidence.rates.jumps {
             let behind = step.needs.iter().filter(|need| course.seen(place, **need) != Stand::Open);

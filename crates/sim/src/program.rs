@@ -5,13 +5,13 @@
 //! the answer. What a tool does at each of its calls is part of the program ([`Act`]); what the network
 //! does to them is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
-use crate::draw::{beside_each_other, draw_step, rules};
+use crate::draw::{beside_each_other, draw_step, drawing, rules};
 use crate::joins::{Course, Stand};
 use crate::maps::{Map, maps};
 
@@ -138,6 +138,8 @@ pub struct Program {
     pub deadline: Option<u64>,
     /// Those of its nodes that do what they do for each item of a list.
     pub maps: BTreeMap<usize, Map>,
+    /// Its nodes whose input has a value that nobody can compute again.
+    pub drawing: BTreeSet<usize>,
     /// Its name.
     pub name: String,
     /// How many of its steps may run at once; one at a time where it is 0.
@@ -175,8 +177,19 @@ impl Program {
         }
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
         let parallel = beside_each_other(&mut steps);
-        let (rules, maps) = (rules(&steps), maps(&steps));
-        Self { budget: None, deadline, maps, name: name.to_owned(), parallel, rules, steps, strict: false, version }
+        let (rules, maps, drawing) = (rules(&steps), maps(&steps), drawing(&steps));
+        Self {
+            budget: None,
+            deadline,
+            drawing,
+            maps,
+            name: name.to_owned(),
+            parallel,
+            rules,
+            steps,
+            strict: false,
+            version,
+        }
     }
 
     /// Draws what is said beside the plan: budgets, schemas, and keys that are known late. `strict` is the same for all
@@ -215,7 +228,7 @@ impl Program {
 
     /// Whether a node's output follows from the message alone.
     fn is_certain(&self, place: usize) -> bool {
-        if !self.rules.is_empty() || !self.maps.is_empty() {
+        if !self.rules.is_empty() || !self.maps.is_empty() || !self.drawing.is_empty() {
             return false;
         }
         let waits = self.steps.get(place).is_none_or(|step| matches!(step.kind, Kind::Wait { .. }));
@@ -289,10 +302,11 @@ impl Program {
         let mut outputs: Vec<Option<String>> = Vec::new();
         for (place, step) in self.steps.iter().enumerate() {
             let input = self.input(place, message, &outputs, course);
+            let drawn = |item: Option<u32>| course.drawn.get(&(place, item)).cloned().unwrap_or_default();
             let yields = |of: &dyn Fn(&str) -> String| {
                 Some(match self.maps.get(&place) {
                     Some(map) => self.list(place, *map, &input, course, of),
-                    None => of(&input),
+                    None => of(&format!("{input}{}", drawn(None))),
                 })
             };
             let output = match &step.kind {

@@ -48,8 +48,8 @@ impl<'t> Reader<'_, 't> {
             Data::List(items) if items.len() > limits::MAP_ITEMS_MAX => {
                 format!("has {} items, and at most {} are worked on", items.len(), limits::MAP_ITEMS_MAX)
             }
-            Data::List(_) => return self.template(item),
-            Data::Text(text) if !aetheris_expr::is_literal(text) => return self.template(item),
+            Data::List(_) => return self.over(item),
+            Data::Text(text) if !aetheris_expr::is_literal(text) => return self.over(item),
             Data::Text(text) => format!("`{}` is no list: write a template of one, or a list", shortened(text)),
             Data::Empty | Data::Null | Data::Bool(_) | Data::Number(_) | Data::Map(_) => {
                 "is no list: write a template of one, as `\"{{ message.items }}\"`, or a list".to_owned()
@@ -57,6 +57,11 @@ impl<'t> Reader<'_, 't> {
         };
         item.wrong(self.errors, Code::BadValue, wrong);
         None
+    }
+
+    fn over(&mut self, item: &Item<'t>) -> Option<Json> {
+        self.uses.value(item, Some(self.index), self.errors);
+        item.json(self.errors)
     }
 
     fn item_name(&mut self, item: &Item<'t>) -> Option<&'t str> {

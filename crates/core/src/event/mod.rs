@@ -142,6 +142,8 @@ events! {
     SignalRefused = 24, "signal_refused", 1;
     /// Someone asked to hold the job still while a worker held it.
     JobPauseRequested = 25, "job_pause_requested", 1;
+    /// A step was given values that nobody can compute again.
+    ValueRecorded = 26, "value_recorded", 1;
 }
 
 impl EventKind {
@@ -154,6 +156,7 @@ impl EventKind {
             | Self::NodeSkipped
             | Self::NodeRetryScheduled
             | Self::ToolInvocationStarted
+            | Self::ValueRecorded
             | Self::JobWaiting => true,
             Self::JobCreated
             | Self::PlanGenerated
@@ -204,6 +207,7 @@ impl EventKind {
             | Self::JobPaused
             | Self::JobResumed
             | Self::SignalRefused
+            | Self::ValueRecorded
             | Self::JobPauseRequested => false,
         }
     }
@@ -241,12 +245,12 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers_and_names() {
         let codes: Vec<u8> = EventKind::ALL.iter().map(|kind| kind.code()).collect();
-        assert_eq!(codes, (1..=25).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=26).collect::<Vec<u8>>());
         for kind in EventKind::ALL {
             assert_eq!(EventKind::from_code(kind.code()), Some(*kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
-        assert_eq!((EventKind::from_code(0), EventKind::from_code(26)), (None, None));
+        assert_eq!((EventKind::from_code(0), EventKind::from_code(27)), (None, None));
         assert_eq!(EventKind::JobCreated.as_str(), "job_created");
         assert!(EventKind::ALL.iter().all(|kind| kind.schema_version() >= 1));
     }
@@ -260,6 +264,7 @@ mod tests {
             EventKind::NodeRetryScheduled,
             EventKind::NodeSkipped,
             EventKind::ToolInvocationStarted,
+            EventKind::ValueRecorded,
         ];
         assert_eq!(growing, expected);
     }

@@ -4,9 +4,11 @@ mod branch;
 mod job;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use branch::*;
 pub use job::*;
+pub use value::*;
 
 use std::collections::BTreeMap;
 

@@ -127,6 +127,7 @@ impl JobState {
             Event::TimerFired(e) => self.timer_fired(&e.timer)?,
             Event::StepInDoubt(e) => self.in_doubt(e)?,
             Event::InDoubtResolved(e) => self.doubt_resolved(e)?,
+            Event::ValueRecorded(e) => self.value_recorded(e)?,
         }
         self.seq += 1;
         Ok(())

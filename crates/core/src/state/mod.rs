@@ -15,12 +15,14 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod values;
 mod waits;
 
 pub use apply::Illegal;
 pub use blocks::{Blocked, Blocks};
 pub use invocation::{Doubt, Invocation, InvocationPhase};
 pub use items::ItemsState;
+pub use values::Values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,6 +92,9 @@ pub struct StepState {
     pub status: StepStatus,
     /// Tries so far.
     pub tries: u32,
+    /// What it was given that nobody can compute again.
+    #[serde(default, skip_serializing_if = "Values::is_none")]
+    pub values: Values,
     /// What ended its wait.
     pub wait_end: Option<WaitEnd>,
 }
@@ -187,6 +192,7 @@ impl Default for StepState {
             started_at: None,
             status: StepStatus::Pending,
             tries: 0,
+            values: Values::default(),
             wait_end: None,
         }
     }

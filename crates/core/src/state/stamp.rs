@@ -46,6 +46,7 @@ impl JobState {
                 }
             }
             Event::TimerSet(set) => self.stamp_timer(&set.timer, at),
+            Event::ValueRecorded(recorded) => self.stamp_values(recorded, at),
             Event::PlanGenerated(_)
             | Event::JobClaimed(_)
             | Event::WaitCompleted(_)

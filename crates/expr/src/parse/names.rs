@@ -1,5 +1,6 @@
 //! What names mean, and which are allowed where.
 
+use aetheris_core::event::Draw;
 use aetheris_core::id::NodeId;
 use serde_json::Value;
 
@@ -13,11 +14,15 @@ const RESERVED: [&str; 7] = ["message", "nodes", "job", "input", "env", "loop", 
 const KEYWORDS: [&str; 12] =
     ["and", "or", "not", "if", "else", "is", "in", "true", "false", "none", "recursive", "elif"];
 
+/// What a function of this name draws.
+fn drawn_by(name: &str) -> Option<Draw> {
+    Draw::ALL.into_iter().find(|draw| draw.function() == name)
+}
+
 /// Other spellings of constants.
 const WORDS: [&str; 4] = ["True", "False", "None", "null"];
 
 /// Parts of the language that this build does not have.
-const FUNCTIONS_NOT_YET: [&str; 3] = ["now", "random", "uuid"];
 const VALUES_NOT_YET: [&str; 2] = ["feedback", "round"];
 
 /// Whether a name has no meaning of its own anywhere in a template.
@@ -25,8 +30,8 @@ pub(crate) fn is_free_name(name: &str) -> bool {
     let mut letters = name.chars();
     let first = letters.next().is_some_and(|first| first == '_' || first.is_ascii_alphabetic());
     let word = first && letters.all(|letter| letter == '_' || letter.is_ascii_alphanumeric());
-    let taken = [&RESERVED[..], &KEYWORDS, &FUNCTIONS_NOT_YET, &VALUES_NOT_YET, &WORDS].concat();
-    word && !taken.contains(&name)
+    let taken = [&RESERVED[..], &KEYWORDS, &VALUES_NOT_YET, &WORDS].concat();
+    word && drawn_by(name).is_none() && !taken.contains(&name)
 }
 
 impl Parser<'_> {
@@ -46,19 +51,33 @@ impl Parser<'_> {
             }
             _ if self.names.locals.has(name) => Expr::Local(name.to_owned()),
             "message" | "nodes" | "job" | "input" | "env" => self.root(name)?,
-            _ if FUNCTIONS_NOT_YET.contains(&name) && self.peek() == Some(&Token::Symbol("(")) => {
-                return Err(ExprError::NotYet { name: format!("{name}()") });
+            _ if let Some(draw) = drawn_by(name).filter(|_| self.peek() == Some(&Token::Symbol("("))) => {
+                return self.draw(draw);
             }
             _ if VALUES_NOT_YET.contains(&name) => return Err(ExprError::NotYet { name: name.to_owned() }),
             _ if KEYWORDS.contains(&name) => {
                 return Err(self.wrong(format!("`{name}` is not expected here: a value is")));
             }
             _ if self.peek() == Some(&Token::Symbol("(")) => {
-                return Err(self.wrong(format!("`{name}` is not a function: the only one is `range`")));
+                return Err(
+                    self.wrong(format!("`{name}` is not a function: there are `range`, `now`, `random` and `uuid`"))
+                );
             }
             _ => return Err(ExprError::Undefined { name: name.to_owned() }),
         };
         self.node(0, expr)
+    }
+
+    /// `now()`, `random()` or `uuid()`.
+    fn draw(&mut self, draw: Draw) -> Result {
+        self.expect("(")?;
+        if !self.skip(")") {
+            return Err(self.wrong(format!("`{}()` takes nothing", draw.function())));
+        }
+        if self.names.place.is_some() && !self.names.draws {
+            return Err(ExprError::NotAllowedHere { name: format!("{}()", draw.function()) });
+        }
+        self.node(0, Expr::Draw(draw))
     }
 
     fn root(&mut self, name: &str) -> Result<Expr> {

@@ -21,6 +21,7 @@ use super::bodies::{Bodies, Ended, Position, UnderWay};
 use super::places::Places;
 use super::prepared::{Next, Prepared};
 use super::start::Ready;
+use super::values::Drawing;
 use super::view::View;
 use super::{Run, RunEnd, Stop, facts, step};
 use crate::draft::Rebased;
@@ -256,6 +257,7 @@ impl<'r> Run<'r> {
         View {
             accepted_from: self.accepted_from.get(&IdempotencyKey::derive(self.state().id, path, 0)).copied(),
             calls: self.calls,
+            drawing: Drawing::default(),
             fence: self.lease.fence,
             ids: self.ids(),
             rows: &self.rows,

@@ -45,6 +45,7 @@ mod start;
 pub mod step;
 #[cfg(test)]
 mod tests;
+mod values;
 pub mod view;
 mod write;
 

@@ -17,6 +17,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_expr::{ExprError, Scope, Texts};
 
 use super::rows::Rows;
+use super::values::Drawing;
 use crate::aside::rendered;
 use crate::ports::ToolCall;
 
@@ -24,6 +25,8 @@ use crate::ports::ToolCall;
 pub struct View<'a> {
     /// From when on the store accepts that the call in doubt has not happened, where it has refused to before.
     pub accepted_from: Option<Timestamp>,
+    /// What is drawn of chance while the decision is made.
+    pub drawing: Drawing,
     /// The tool calls that the job has used up.
     pub calls: u32,
     /// The run's fence.
@@ -58,6 +61,11 @@ impl View<'_> {
     /// The step, if anything has happened to it.
     pub(super) fn step(&self) -> Option<&StepState> {
         self.state.steps.get(&self.path)
+    }
+
+    /// Whether a try of it has begun and goes on.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.status() == StepStatus::Running
     }
 
     pub(super) fn status(&self) -> StepStatus {
@@ -123,12 +131,17 @@ impl View<'_> {
 
     /// Renders a value whose texts are templates.
     pub(super) fn value(&self, template: &Json) -> Result<Json, ExprError> {
+        self.drawing(|texts| texts.value(template))
+    }
+
+    /// Renders a list, which is rendered again in each run: nothing is drawn for it.
+    pub(super) fn list(&self, template: &Json) -> Result<Json, ExprError> {
         rendered(self.names, |texts: &mut Texts<'_>| texts.value(template))
     }
 
     /// Renders a text.
     pub(super) fn text(&self, template: &str) -> Result<String, ExprError> {
-        rendered(self.names, |texts: &mut Texts<'_>| texts.render(template))
+        self.drawing(|texts| texts.render(template))
     }
 
     /// Whether a condition holds.

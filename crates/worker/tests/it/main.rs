@@ -20,5 +20,6 @@ mod refused;
 mod steps;
 mod sweeps;
 mod told;
+mod values;
 mod waits;
 mod world;

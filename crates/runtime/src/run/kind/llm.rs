@@ -6,7 +6,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{AnswerFormat, LlmNode};
 use aetheris_core::retry::OnTimeout;
-use aetheris_expr::{ExprError, Scope};
+use aetheris_expr::{ExprError, Scope, Texts};
 use serde_json::{Map, Value};
 
 use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest};
@@ -57,10 +57,13 @@ pub(in crate::run) fn conclude(
 /// A text cannot be rendered.
 pub(super) fn question(llm: &LlmNode, names: Scope<'_>) -> Result<Json, ExprError> {
     let mut input = Map::new();
+    // In the order of the request: what is drawn is given out in it.
+    let mut texts = Texts::new(names);
+    let prompt = texts.render(&llm.prompt)?;
     if let Some(system) = &llm.system {
-        input.insert("system".to_owned(), Value::from(aetheris_expr::render_text(system, names)?));
+        input.insert("system".to_owned(), Value::from(texts.render(system)?));
     }
-    input.insert("prompt".to_owned(), Value::from(aetheris_expr::render_text(&llm.prompt, names)?));
+    input.insert("prompt".to_owned(), Value::from(prompt));
     Ok(Json::new(Value::Object(input)))
 }
 

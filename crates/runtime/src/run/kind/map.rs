@@ -53,7 +53,7 @@ pub(in crate::run) enum ListError {
 /// # Errors
 /// It cannot be rendered, is none or too long.
 pub(in crate::run) fn list(view: &View<'_>, map: &MapNode) -> Result<Vec<Json>, ListError> {
-    let value = view.value(&map.over).map_err(ListError::Template)?;
+    let value = view.list(&map.over).map_err(ListError::Template)?;
     let refused = |message: String| Err(ListError::Refused(Failure::new("bad_list", message)));
     match value.value() {
         Value::Array(items) if items.len() > limits::MAP_ITEMS_MAX => {

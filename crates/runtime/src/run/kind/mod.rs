@@ -15,16 +15,16 @@ use aetheris_core::plan::{CompiledPlan, NodeKind};
 use aetheris_core::state::Blocked;
 use aetheris_expr::{ExprError, Scope};
 
-use super::doubt;
 use super::prepared::Prepared;
 use super::view::View;
+use super::{doubt, values};
 
 /// What a try of a step begins with, or goes on with.
 ///
 /// # Errors
 /// The plan contradicts itself: the job fails, and nothing is run.
 pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
-    match &view.work.kind {
+    let prepared = match &view.work.kind {
         NodeKind::Condition => Ok(condition::prepare(view)),
         NodeKind::Llm(llm) => Ok(llm::prepare(view, llm)),
         NodeKind::Map(map) => map::prepare(view, map),
@@ -32,7 +32,8 @@ pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
         NodeKind::Tool { input, tool } => tool::prepare(view, tool, input),
         NodeKind::Transform(template) => Ok(transform::prepare(view, template)),
         NodeKind::Wait(wait) => Ok(wait::prepare(view, wait)),
-    }
+    }?;
+    Ok(values::record(view, prepared))
 }
 
 /// Whether a job parks where it waits for this: a person about a doubt, or a wait whose node says so.

@@ -105,6 +105,7 @@ impl Bed {
         decide(&View {
             accepted_from: self.accepted_from,
             calls: self.state.tool_calls(&plan),
+            drawing: Default::default(),
             fence: self.state.fence,
             ids: &self.ids,
             rows: &self.rows,
