@@ -115,20 +115,32 @@ impl<'t> Reader<'_, 't> {
         self.needs(fields);
         let join = self.join(fields);
         let on_failure = fields.take("on_failure").and_then(|item| item.choice(&ON_FAILURE, &[], self.errors));
-        let when = self.when(fields);
-        let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
-        let retry = fields.take("retry").map(|item| settings::retry(&item, self.defaults.retry, self.errors));
-        fields.refuse(&FIELDS_NOT_YET, self.errors);
-        // The keys of an unknown kind are unknown too: its mistake is reported once.
-        let Some(kind) = kind else { return };
-        let kind = self.kind(kind, fields);
-        fields.finish(self.errors);
-        if let (Some(kind), Some((id, _))) = (kind, &self.draft.id) {
+        let when = fields.take("when");
+        let text = when.as_ref().and_then(|item| self.condition(item));
+        self.draft.when = text.zip(when);
+        let work = self.work(fields, kind, text, &FIELDS_NOT_YET);
+        if let (Some(work), Some((id, _))) = (work, &self.draft.id) {
             let needs = self.draft.needs.iter().map(|(need, _)| need.clone()).collect();
             let on_failure = on_failure.unwrap_or_default();
-            let work = Work { kind, retry, timeout, when };
             self.draft.node = Some(Node { id: id.clone(), join, needs, on_failure, work });
         }
+    }
+
+    /// What is done, by a node or for each item of one: the keys that both have, then those of the kind.
+    fn work(
+        &mut self,
+        fields: &mut Fields<'t>,
+        kind: Option<Kind>,
+        when: Option<&str>,
+        not_yet: &[&'static str],
+    ) -> Option<Work> {
+        let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
+        let retry = fields.take("retry").map(|item| settings::retry(&item, self.defaults.retry, self.errors));
+        fields.refuse(not_yet, self.errors);
+        // The keys of an unknown kind are unknown too: its mistake is reported once.
+        let kind = self.kind(kind?, fields);
+        fields.finish(self.errors);
+        Some(Work { kind: kind?, retry, timeout, when: when.map(str::to_owned) })
     }
 
     fn needs(&mut self, fields: &mut Fields<'t>) {
@@ -177,12 +189,10 @@ impl<'t> Reader<'_, 't> {
         join
     }
 
-    fn when(&mut self, fields: &mut Fields<'t>) -> Option<String> {
-        let item = fields.take("when")?;
+    fn condition(&mut self, item: &Item<'t>) -> Option<&'t str> {
         let text = item.text(self.errors)?;
-        self.uses.condition(&item, text, self.index, self.errors);
-        self.draft.when = Some((text, item));
-        Some(text.to_owned())
+        self.uses.condition(item, text, self.index, self.errors);
+        Some(text)
     }
 
     fn kind(&mut self, kind: Kind, fields: &mut Fields<'t>) -> Option<NodeKind> {

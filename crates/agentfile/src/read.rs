@@ -324,7 +324,7 @@ pub(crate) fn shortened(text: &str) -> String {
     }
 }
 
-fn listed(words: &[&str], last_by: &str) -> String {
+pub(crate) fn listed(words: &[&str], last_by: &str) -> String {
     match words {
         [] => String::new(),
         [word] => format!("`{word}`"),

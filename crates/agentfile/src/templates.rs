@@ -1,5 +1,6 @@
 //! Checks the templates of a file where they stand, and remembers what they refer to.
 
+use aetheris_core::plan::MapNode;
 use aetheris_expr::{ExprError, Place, References, Standing};
 
 use crate::error::{Code, Errors};
@@ -65,12 +66,24 @@ impl<'t> Uses<'t> {
             Ok(references) if references.nodes.is_empty() => {}
             Ok(references) => self.list.push(Use { line, node, path: path.clone(), references }),
             Err(error) => {
-                let item = self.item.as_deref();
+                let index = self.item.as_deref().map(aetheris_expr::index_name);
+                let item = self.item.as_deref().into_iter().chain(index.as_deref());
                 let names: Vec<&str> = ["message", "nodes", "job"].into_iter().chain(item).collect();
-                errors.add(path, line, code(&error), told(&error, &names));
+                let message = match (&error, self.item.as_deref()) {
+                    (ExprError::Undefined { name }, Some(own)) if is_default_item(name) => {
+                        format!("`{name}` is not defined: this map calls its item `{own}`")
+                    }
+                    (error, _) => told(error, &names),
+                };
+                errors.add(path, line, code(&error), message);
             }
         }
     }
+}
+
+/// Whether a name is that of an item whose map gives it none, or of its place.
+fn is_default_item(name: &str) -> bool {
+    name == MapNode::NAME || name == aetheris_expr::index_name(MapNode::NAME)
 }
 
 /// What is wrong. A name that is almost one of these is taken for a slip: a fallback would hide it.

@@ -897,6 +897,10 @@ fn mistakes_in_a_map_are_named_where_they_are() {
     ] {
         expect(&nodes(&map(more)), found);
     }
+    // What is behind a map knows no item.
+    let behind = map("over: [], do: { kind: transform, output: 1 }")
+        + "    - { id: n, kind: transform, output: \"{{ item }}\" }\n";
+    expect(&nodes(&behind), &["bad_template plan.nodes[1].output 5"]);
 }
 
 /// What is drawn of chance is recorded with a step: it is asked for in what a step does, and nowhere else.
@@ -926,6 +930,6 @@ fn chance_is_asked_for_in_what_a_step_does() {
     );
     expect(
         "agent: a\ntools:\n  t: { kind: http, method: POST, url: \"http://x/{{ uuid() }}\", headers: { A: \"{{ now() }}\" }, body: \"{{ random() }}\" }\nplan:\n  nodes: [{ id: n, kind: tool, tool: t }]\n",
-        &["bad_template tools.t.body 3", "bad_template tools.t.headers.A 3", "bad_template tools.t.url 3"],
+        &["bad_template tools.t.url 3", "bad_template tools.t.headers.A 3", "bad_template tools.t.body 3"],
     );
 }

@@ -78,11 +78,11 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
         &[
             ("absorbed", MAY, yes_or_no),
             ("error", MAY, failure),
+            ("given_up", MAY, yes_or_no),
             ("model", MAY, model),
             ("node", MUST, text),
             ("output", MAY, any),
             ("result", MUST, named::<schema::Result>),
-            ("stopped", MAY, yes_or_no),
             ("took_us", MAY, count),
         ],
     ),
@@ -149,6 +149,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
         ],
     ),
     (EventKind::JobPauseRequested, &[]),
+    (EventKind::ValueRecorded, &[("node", MUST, text), ("values", MUST, drawn)]),
 ];
 
 /// An event of any kind.
@@ -311,6 +312,19 @@ fn skip_reason() -> Form {
 
 fn items() -> Form {
     object(&[("collect", MAY, yes_or_no), ("count", MUST, count)], "What a map works through.").into()
+}
+
+/// Values that nobody can compute again: a moment is that of its event.
+fn drawn() -> Form {
+    let one = OneOfBuilder::new()
+        .item(names_of(["now"]))
+        .item(object(&[("random", MUST, fraction)], "From 0 up to, and not including, 1."))
+        .item(object(&[("uuid", MUST, text)], "Version 4."));
+    ArrayBuilder::new().items(one).into()
+}
+
+fn fraction() -> Form {
+    ObjectBuilder::new().schema_type(Type::Number).into()
 }
 
 fn needs() -> Form {

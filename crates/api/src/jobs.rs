@@ -213,6 +213,8 @@ pub struct ItemsView {
     pub count: u32,
     /// How many have failed.
     pub failed: u32,
+    /// How many were given up, since the map had failed with another.
+    pub given_up: u32,
     /// How many have begun and not ended.
     pub open: u32,
     /// How many were not run, as their condition did not hold.

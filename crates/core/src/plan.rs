@@ -103,7 +103,7 @@ pub enum GraphError {
     #[error("the nodes {} need each other in a circle", .0.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(" → "))]
     Cycle(Vec<NodeId>),
     /// The work that a map does for its items is of a kind that it cannot be.
-    #[error("node `{node}` does {kind} for each item, which only nodes of the plan do")]
+    #[error("the `do` of the map `{node}` is a {kind}, which cannot be done for each item")]
     BadItemKind {
         /// What its work is.
         kind: &'static str,

@@ -92,7 +92,7 @@ pub struct Item<'s> {
     pub index: u32,
     /// What it is called; its place is called so with `_index` behind it.
     pub name: &'s str,
-    /// It.
+    /// The item itself.
     pub value: &'s Json,
 }
 
@@ -193,6 +193,12 @@ impl Standing<'_> {
         }
         known
     }
+}
+
+/// What kind of value it is, in words.
+#[must_use]
+pub const fn kind(value: &Value) -> &'static str {
+    ops::kind(value)
 }
 
 /// Whether a name can be that of an item: it has no meaning of its own, and can be written in a template.

@@ -47,7 +47,7 @@ impl Num {
 }
 
 /// What kind of value it is, for messages.
-pub(crate) fn kind(value: &Value) -> &'static str {
+pub(crate) const fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

@@ -840,3 +840,29 @@ fn objects_are_equal_only_if_neither_has_more() {
         assert_eq!(condition(text, &scope()), Ok(holds), "{text}");
     }
 }
+
+/// The item of a map is named like a local, behind those that statements give, and its place beside it.
+#[test]
+fn an_item_is_named_as_its_map_says() {
+    let (names, value) = (Context::default(), Json::new(json!({ "lines": [1, 2], "id": "x" })));
+    let item = aetheris_expr::Item { index: 3, name: "row", value: &value };
+    let scope = aetheris_expr::Scope { item: Some(item), ..(&names).into() };
+    let said = |template: &str| aetheris_expr::render_text(template, scope).unwrap();
+    assert_eq!(said("{{ row.id }} {{ row_index }}"), "x 3");
+    assert_eq!(said("{% for row in row.lines %}{{ row }},{% endfor %}{{ row.id }}"), "1,2,x");
+    assert_eq!(said("{% set row_index = 9 %}{{ row_index }}"), "9");
+    assert!(aetheris_expr::render_text("{{ item }}", scope).is_err());
+    assert!(aetheris_expr::condition("row_index == 3 and row.id == 'x'", scope).unwrap());
+    for (name, free) in [
+        ("row", true),
+        ("_r2", true),
+        ("", false),
+        ("2r", false),
+        ("a-b", false),
+        ("loop", false),
+        ("uuid", false),
+        ("None", false),
+    ] {
+        assert_eq!(aetheris_expr::is_free_name(name), free, "{name}");
+    }
+}

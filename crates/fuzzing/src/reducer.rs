@@ -171,9 +171,9 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             NodeStarted { items, ..NodeStarted::new(node, permit) }.into()
         }
         EventKind::NodeFinished => NodeFinished {
+            given_up: c > 250,
             model: optional(c, model),
             output: optional(b, value),
-            stopped: c > 250,
             ..NodeFinished::new(node, of(&results, c))
         }
         .into(),

@@ -116,6 +116,7 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'node_retry_scheduled' THEN step_before = 'running' AND call_before IS NOT 'open'
                     AND (job_before = 'running' OR (job_before IN ('pending', 'paused') AND disproved_before))
                 WHEN 'node_skipped' THEN job_before = 'running' AND step_before = 'pending'
+                WHEN 'value_recorded' THEN job_before = 'running' AND step_before = 'running'
                 WHEN 'tool_invocation_started' THEN job_before = 'running' AND NOT ending AND NOT pausing AND step_before = 'running'
                     AND coalesce(call_before IN ('refused_retryable', 'not_sent', 'in_doubt', 'repeatable', 'resolved did_not_happen'), 1)
                     AND payload ->> 'permit' = permits + 1

@@ -7,6 +7,10 @@
 //! Facts may be added while those before them are being written ([`Draft::send`]): they are the next unit's. If the
 //! store refuses the first, the others are dropped with it ([`Draft::recall`]).
 
+mod checkpoint;
+
+pub use checkpoint::LastCheckpoint;
+
 use std::time::Duration;
 
 use aetheris_core::event::{EncodedEvent, Event, EventKind, TimerId};
@@ -90,41 +94,6 @@ pub struct Draft {
     timers: Vec<TimerId>,
     /// The place at which the state was found too large for a checkpoint; 0 if it was not.
     too_large_at: u64,
-}
-
-/// The newest checkpoint of a job.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct LastCheckpoint {
-    /// Its bytes.
-    bytes: usize,
-    /// Its place; 0 where there is none.
-    seq: u64,
-}
-
-impl LastCheckpoint {
-    /// This one.
-    #[must_use]
-    pub fn of(checkpoint: &Checkpoint) -> Self {
-        Self { bytes: checkpoint.state.len(), seq: checkpoint.seq }
-    }
-
-    /// Its place; 0 where there is none.
-    #[must_use]
-    pub const fn seq(self) -> u64 {
-        self.seq
-    }
-
-    /// The place from which on the next one is due. A large one is followed by more events, up to a quarter of those before
-    /// it, so that all checkpoints of a job together stay in proportion to its history, and so does what is left to be folded.
-    pub(crate) fn due(self) -> u64 {
-        let paid = u64::try_from(self.bytes / limits::CHECKPOINT_BYTES_PER_EVENT).unwrap_or(u64::MAX);
-        let even = if aetheris_fault::planted!("checkpoints-at-even-places") { 0 } else { paid };
-        self.seq + checkpoint_every().max(even.min(self.seq / 4))
-    }
-}
-
-fn checkpoint_every() -> u64 {
-    aetheris_fault::tuned!(CheckpointEvents, limits::CHECKPOINT_EVENTS)
 }
 
 /// What became of a draft that was laid onto a newer state.
@@ -234,7 +203,7 @@ impl Draft {
 
     /// Whether the state after all its entries is to be kept as a checkpoint.
     fn wants_checkpoint(&self) -> bool {
-        self.state.seq >= self.last.due().max(self.too_large_at + checkpoint_every())
+        self.state.seq >= self.last.due().max(self.too_large_at + checkpoint::every())
     }
 
     /// Keeps the state as a checkpoint if it is within its bound. If not, the job is folded from further back, and
@@ -547,29 +516,6 @@ mod tests {
         (draft, checkpoint)
     }
 
-    /// A state grows with its history: the checkpoints of a long job are written the rarer, the larger they are, so that all
-    /// of them together are a few times its last.
-    #[test]
-    fn the_checkpoints_of_a_job_stay_in_proportion_to_its_history() {
-        for of_event in [100, 400, 4_000] {
-            let (mut last, mut written, mut count) = (LastCheckpoint::default(), 0, 0_u64);
-            for seq in 1..=limits::JOB_EVENTS_MAX {
-                if seq >= last.due() {
-                    let bytes = of_event * usize::try_from(seq).unwrap();
-                    last = LastCheckpoint { bytes, seq };
-                    (written, count) = (written + bytes, count + 1);
-                }
-            }
-            let history = of_event * usize::try_from(limits::JOB_EVENTS_MAX).unwrap();
-            assert!(written < 7 * history, "{of_event}: {written} bytes of checkpoints for {history} of state");
-            assert!(count > 20, "{of_event}: {count} checkpoints");
-        }
-        assert_eq!(LastCheckpoint::default().due(), limits::CHECKPOINT_EVENTS);
-        assert_eq!(LastCheckpoint { bytes: 10_000, seq: 60_000 }.due(), 60_000 + limits::CHECKPOINT_EVENTS);
-        assert_eq!(LastCheckpoint { bytes: 1_024_000, seq: 60_000 }.due(), 62_000);
-        assert_eq!(LastCheckpoint { bytes: 64 << 20, seq: 60_000 }.due(), 75_000);
-    }
-
     #[test]
     fn a_state_that_is_too_large_is_not_kept_and_not_looked_at_again_at_once() {
         let (draft, small) = checkpoint(1_000);
@@ -670,10 +616,12 @@ mod tests {
         let first = unit(&draft);
         assert_eq!((first.expected_seq, first.events.len(), first.timers.len()), (Some(every), 1, 1));
         assert_eq!((first.lease, &first.expected_signals), (LeaseChange::Release, &expected()));
-        assert_eq!((first.ledger.len(), first.checkpoint.map(|kept| kept.seq)), (1, Some(every)));
+        let kept = first.checkpoint.unwrap();
+        assert_eq!((first.ledger.len(), kept.seq), (1, every));
         draft.written(&Committed { at: Timestamp::from_micros(10), head: Hash::ZERO, seq: every + 1 });
         assert_eq!(draft.state().timers[&TimerId::Deadline].due, Timestamp::from_micros(15));
         assert_eq!(draft.last_checkpoint().seq(), every);
+        assert_eq!(draft.last_checkpoint(), LastCheckpoint::of(&kept), "its bytes count for the next one");
         let next = unit(&draft);
         let row = Some(Projection::of(draft.state(), false));
         let id = EventId::from_u128(4);

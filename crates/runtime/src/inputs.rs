@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::Step;
+use aetheris_core::plan::{MapNode, Step};
 use aetheris_core::state::Values;
 use aetheris_expr::{Context, Draws, Item, Scope};
 
@@ -34,6 +34,12 @@ impl Inputs {
         Self { names: names::of(&loaded.state, &loaded.effects), open, values }
     }
 
+    /// The list of a map, as it was when the map began.
+    fn list(&self, map: &MapNode, open: Option<&BTreeSet<NodeId>>) -> Result<Vec<Json>, String> {
+        let value = aetheris_expr::render(&map.over, names::seen_by(&self.names, open, None));
+        run::items(&value.map_err(|error| error.to_string())?).map_err(|refused| refused.message)
+    }
+
     /// The input of a step that calls a tool or asks a model; nothing for other kinds.
     ///
     /// # Errors
@@ -41,17 +47,15 @@ impl Inputs {
     #[must_use]
     pub fn render(&self, step: &Step<'_>) -> Option<Result<Json, String>> {
         let open = self.open.get(&StepPath::from(&step.node.id));
-        let list = step.node.work.map().zip(step.path.item()).map(|(map, index)| {
-            let list = aetheris_expr::render(&map.over, names::seen_by(&self.names, open, None));
-            (map, index, list.map(|list| list.get(usize::try_from(index).unwrap_or(usize::MAX)).cloned()))
-        });
-        let value = match &list {
-            Some((_, _, Err(error))) => return Some(Err(error.to_string())),
-            Some((_, _, Ok(value))) => value.clone().map(Json::new),
-            None => None,
+        let of_map = step.node.work.map().zip(step.path.item());
+        let list = match of_map.map(|(map, _)| self.list(map, open)).transpose() {
+            Ok(list) => list.unwrap_or_default(),
+            Err(error) => return Some(Err(error)),
         };
-        let of_map = list.as_ref().zip(value.as_ref());
-        let item = of_map.map(|((map, index, _), value)| Item { index: *index, name: &map.name, value });
+        let item = of_map.and_then(|(map, index)| {
+            let value = list.get(usize::try_from(index).ok()?)?;
+            Some(Item { index, name: &map.name, value })
+        });
         let none = Values::default();
         let draws = Draws::new(self.values.get(&step.path).unwrap_or(&none), 0, None);
         let seen = Scope { draws: Some(&draws), ..names::seen_by(&self.names, open, item) };

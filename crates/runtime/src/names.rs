@@ -179,6 +179,26 @@ mod tests {
         }
     }
 
+    /// Items have no names of their own: the map's is the list of them, in their order.
+    #[test]
+    fn a_map_is_named_by_the_list_of_its_items() {
+        let mut state = JobState::new(JobId::from_u128(1));
+        let done = |output| StepState { output, status: StepStatus::Completed, ..StepState::default() };
+        let items =
+            ItemsState { begun: 11, collect: false, count: 11, lost_by: None, open: BTreeSet::new(), stopped_by: None };
+        let map = StepState { items: Some(items), ..done(Some(Output::Items)) };
+        state.steps.insert("m".into(), map);
+        for item in 0..11 {
+            state.steps.insert(StepPath::of_item("m".into(), item), done(Some(Output::Inline(Json::new(item.into())))));
+        }
+        let named = of(&state, &BTreeMap::new()).nodes;
+        let list: Vec<u32> = (0..11).collect();
+        assert_eq!(named, BTreeMap::from([("m".into(), Ended::Completed(Json::new(list.into())))]));
+        // One whose output is not at hand makes no list.
+        state.steps.remove(&"m[3]".into());
+        assert_eq!(of(&state, &BTreeMap::new()).nodes, BTreeMap::new());
+    }
+
     /// A branch that has ended since is as open as it was.
     #[test]
     fn what_was_open_when_a_step_started_stays_so_for_it() {

@@ -108,9 +108,9 @@ fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<StepPath, St
     // Items of a map are told with it, but for those about which somebody is asked.
     let waits = |step: &StepState| matches!(step.status, StepStatus::InDoubt | StepStatus::Waiting);
     let asked = |step: &StepState| waits(step) || step.left_in_doubt(state.status).is_some();
-    let whole = state.steps.iter().filter(|(path, step)| path.is_whole() || asked(step));
+    let told = state.steps.iter().filter(|(path, step)| path.is_whole() || asked(step));
     let view = |path: &StepPath, step| StepView { items: items(state, path), ..self::step(step, state.status) };
-    steps.extend(whole.map(|(path, step)| (path.clone(), view(path, step))));
+    steps.extend(told.map(|(path, step)| (path.clone(), view(path, step))));
     steps
 }
 
@@ -119,7 +119,9 @@ fn items(state: &JobState, map: &StepPath) -> Option<ItemsView> {
     let items = state.steps.get(map)?.items.as_ref()?;
     let mut view = ItemsView { count: items.count, ..ItemsView::default() };
     for item in 0..items.begun {
-        match state.step_status(&StepPath::of_item(map.node().clone(), item)) {
+        let Some(step) = state.steps.get(&StepPath::of_item(map.node().clone(), item)) else { continue };
+        match step.status {
+            StepStatus::Failed if step.given_up => view.given_up += 1,
             StepStatus::Completed => view.completed += 1,
             StepStatus::Failed => view.failed += 1,
             StepStatus::Skipped => view.skipped += 1,

@@ -135,8 +135,8 @@ pub(crate) fn in_order(job: JobId, program: &Program, events: &[Recorded], tally
                         begun.push(item);
                     }
                     let code = finished.error.as_ref().map(|error| error.code.clone());
-                    case(!finished.stopped || !failed.is_empty(), format!("item {item} is given up for nothing"));
-                    if let Some(code) = code.clone().filter(|_| !finished.stopped) {
+                    case(!finished.given_up || !failed.is_empty(), format!("item {item} is given up for nothing"));
+                    if let Some(code) = code.clone().filter(|_| !finished.given_up) {
                         let ends = !map.collect || is_of_the_job(&code);
                         failed.extend(ends.then_some((item, code)));
                     }

@@ -12,7 +12,7 @@ use aetheris_check::Report;
 /// permit, which is stored, whatever the other side said; S8, none leaves once a step of its job has failed; S9, no more of them
 /// are out at once than the job's plan allows. D15: a job fails with the first of its failed steps, by name, and with none that may
 /// fail. J1: a node begins or is skipped as its join says; J2: what it tells of those before it is so. M1: the items of a map
-/// begin in their order, none once one has failed that ends it, and its end is what they came to. V1: a value that nobody can
+/// begin in their order, none once one has failed that ends it, and it fails with the first that failed. V1: a value that nobody can
 /// compute again is drawn for a step once. T1 to T5 are about what is told: the status
 /// of a job whose message is repeated, the refusal of another message under the same name, lists, whether late evidence
 /// contradicts the job, that a signal for a wait of the plan is taken, that a message which does not fit makes no job, that no

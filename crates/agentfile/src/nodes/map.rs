@@ -2,12 +2,11 @@
 
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::{MapNode, NodeKind, OnItemFailure, Work};
+use aetheris_core::plan::{MapNode, OnItemFailure, Work};
 
 use super::{Kind, Reader};
 use crate::error::Code;
-use crate::read::{Fields, Item, shortened};
-use crate::settings;
+use crate::read::{Fields, Item, listed, shortened};
 use crate::tree::Data;
 
 const KINDS: [(&str, Kind); 3] = [("tool", Kind::Tool), ("llm", Kind::Llm), ("transform", Kind::Transform)];
@@ -16,13 +15,16 @@ const FIELDS_NOT_YET: [&str; 3] = ["validate", "max_refines", "refine_repeats_ef
 const ON_ITEM_FAILURE: [(&str, OnItemFailure); 2] =
     [("stop", OnItemFailure::Stop), ("collect", OnItemFailure::Collect)];
 /// Keys that only a whole node has.
-const OF_NODES: [&str; 6] = ["id", "needs", "join", "on_failure", "critic", "compensate"];
+const OF_NODES: [&str; 4] = ["id", "needs", "join", "on_failure"];
+/// Keys that no `do` ever has.
+const NEVER: [&str; 2] = ["critic", "compensate"];
 
 impl<'t> Reader<'_, 't> {
     pub(super) fn map(&mut self, fields: &mut Fields<'t>) -> Option<MapNode> {
         for key in ["retry", "timeout"] {
             if let Some(item) = fields.take(key) {
-                let message = "never applies: a map does nothing but what its `do` does for each item; write it there";
+                let message =
+                    format!("has no effect on a map: write `{key}` inside `do`, where it applies to each item");
                 item.wrong(self.errors, Code::BadValue, message);
             }
         }
@@ -50,9 +52,11 @@ impl<'t> Reader<'_, 't> {
             }
             Data::List(_) => return self.over(item),
             Data::Text(text) if !aetheris_expr::is_literal(text) => return self.over(item),
-            Data::Text(text) => format!("`{}` is no list: write a template of one, or a list", shortened(text)),
+            Data::Text(text) => {
+                format!("`{}` is not a list: write a list, or a template that gives one", shortened(text))
+            }
             Data::Empty | Data::Null | Data::Bool(_) | Data::Number(_) | Data::Map(_) => {
-                "is no list: write a template of one, as `\"{{ message.items }}\"`, or a list".to_owned()
+                "is not a list: write a list, or a template that gives one, as `\"{{ message.items }}\"`".to_owned()
             }
         };
         item.wrong(self.errors, Code::BadValue, wrong);
@@ -70,8 +74,10 @@ impl<'t> Reader<'_, 't> {
             return Some(name);
         }
         let message = format!(
-            "`{}` cannot name an item: write letters, digits and `_`, and no word that templates know already",
-            shortened(name)
+            "`{}` cannot name an item: begin with a letter or `_`, then letters, digits and `_`; at most {} characters; not a \
+             word of the template language, such as `message` or `loop`",
+            shortened(name),
+            limits::NAME_BYTES_MAX
         );
         item.wrong(self.errors, Code::BadName, message);
         None
@@ -86,26 +92,23 @@ impl<'t> Reader<'_, 't> {
                 item.wrong(self.errors, Code::UnknownKey, message);
             }
         }
+        for key in NEVER {
+            if let Some(item) = fields.take(key) {
+                item.wrong(self.errors, Code::UnknownKey, format!("`{key}` cannot be used inside `do`"));
+            }
+        }
         let kind = fields.need("kind", self.errors);
         let kind = kind.and_then(|item| match &item.tree.data {
             Data::Text(word) if super::KINDS.iter().any(|(kind, _)| kind == word) && !is_for_items(word) => {
-                let message = format!("`{word}` is not done for each item: expected tool, llm or transform");
+                let kinds: Vec<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+                let message = format!("`do` cannot be a `{word}`: use {}", listed(&kinds, "or"));
                 item.wrong(self.errors, Code::BadValue, message);
                 None
             }
             _ => item.choice(&KINDS, &KINDS_NOT_YET, self.errors),
         });
-        let when = fields.take("when").and_then(|item| {
-            let text = item.text(self.errors)?;
-            self.uses.condition(&item, text, self.index, self.errors);
-            Some(text.to_owned())
-        });
-        let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
-        let retry = fields.take("retry").map(|item| settings::retry(&item, self.defaults.retry, self.errors));
-        fields.refuse(&FIELDS_NOT_YET, self.errors);
-        let kind: NodeKind = self.kind(kind?, &mut fields)?;
-        fields.finish(self.errors);
-        Some(Work { kind, retry, timeout, when })
+        let when = fields.take("when").and_then(|item| self.condition(&item));
+        self.work(&mut fields, kind, when, &FIELDS_NOT_YET)
     }
 }
 

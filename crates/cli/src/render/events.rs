@@ -81,6 +81,7 @@ pub fn summary(kind: &str, payload: &str) -> String {
         "node_finished" => words.join(&["node", "result", "output", "error"]),
         "node_retry_scheduled" => format!("{}{}", words.join(&["node", "error"]), words.after(" · again after ")),
         "node_skipped" => words.join(&["node", "reason"]),
+        "value_recorded" => format!("{} {}", words.get("node"), payload["values"]),
         "tool_invocation_started" => format!("{} permit {}", words.join(&["node", "tool"]), words.get("permit")),
         "tool_invocation_finished" => words.join(&["node", "outcome", "source", "error"]),
         "command_committed" => words.get("node"),

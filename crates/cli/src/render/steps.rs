@@ -88,10 +88,10 @@ fn note(step: &TraceStep) -> String {
 
 /// How the items of a map stand: `312 of 1000 items, 2 failed`.
 pub(super) fn counted(items: ItemsView) -> String {
-    let ItemsView { completed, count, failed, skipped, open: _ } = items;
-    let ended = completed + failed + skipped;
+    let ItemsView { completed, count, failed, given_up, skipped, open: _ } = items;
+    let ended = completed + failed + given_up + skipped;
     let mut text = if ended == count { format!("{count} items") } else { format!("{ended} of {count} items") };
-    for (number, word) in [(failed, "failed"), (skipped, "skipped")] {
+    for (number, word) in [(failed, "failed"), (given_up, "given up"), (skipped, "skipped")] {
         if number > 0 {
             text.push_str(&format!(", {number} {word}"));
         }

@@ -51,31 +51,49 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
 
 /// Most items of one map that are told one by one.
 const ITEMS_SHOWN: usize = 20;
+/// How far items stand behind their map.
+const ITEMS_INDENT: usize = 4;
 
-/// The items of a map: those of which there is more to say than that they have completed, and how many others there are.
+/// The items of a map: those of which there is more to say than that they have completed or were skipped, and how many others
+/// there are.
 fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
-    let plain = |item: &&TraceStep| {
-        let smooth = item.attempts.len() <= 1 && item.doubts.is_empty() && item.source == Some(Source::Executed);
-        item.status == StepStatus::Completed && smooth
+    let smooth = |item: &TraceStep| item.attempts.len() <= 1 && item.doubts.is_empty();
+    let plain = |item: &TraceStep| match item.status {
+        StepStatus::Completed => smooth(item) && item.source == Some(Source::Executed),
+        StepStatus::Skipped => true,
+        StepStatus::Pending
+        | StepStatus::Running
+        | StepStatus::Retrying
+        | StepStatus::Waiting
+        | StepStatus::InDoubt
+        | StepStatus::Failed => false,
     };
-    let told: Vec<&TraceStep> = map.items.iter().filter(|item| !plain(item)).take(ITEMS_SHOWN).collect();
+    let notable = || map.items.iter().filter(|item| !plain(item));
+    let told: Vec<&TraceStep> = notable().take(ITEMS_SHOWN).collect();
     let names = told.iter().map(|item| width(&item.node_id.text())).max().unwrap_or(0);
+    let narrower = Style { columns: style.columns.map(|columns| columns.saturating_sub(ITEMS_INDENT)), ..style };
     let mut text = String::new();
+    let mut indented = |line: &str, tone: Option<Tone>, indent: usize| {
+        let line = tone.map_or_else(|| line.to_owned(), |tone| style.paint(tone, line));
+        text.push_str(&format!("{}{line}\n", " ".repeat(indent)));
+    };
     for item in &told {
-        text.push_str(&format!("    {}\n", headline(trace, item, None, names, style, now)));
+        let head = headline(trace, item, None, names, narrower, now);
+        head.lines().for_each(|line| indented(line, None, ITEMS_INDENT));
         for (line, tone) in details(trace, item, now) {
-            let line = wrap(&one_line(&line), style.columns, 8, 10);
-            text.push_str(&format!("        {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
+            indented(&wrap(&one_line(&line), style.columns, 8, 10), tone, 2 * ITEMS_INDENT);
         }
     }
-    let others = &map.items[..];
-    let completed = others.iter().filter(plain).count();
-    let more = others.len() - completed - told.len();
-    let of = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}"));
+    let count = |status| map.items.iter().filter(|item| plain(item) && item.status == status).count();
+    let rest = [
+        (count(StepStatus::Completed), "completed"),
+        (count(StepStatus::Skipped), "skipped"),
+        (notable().count() - told.len(), "more that failed, wait or were tried again"),
+    ];
     let rest: Vec<String> =
-        [of(completed, "completed"), of(more, "more that are not shown")].into_iter().flatten().collect();
+        rest.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     if !rest.is_empty() {
-        text.push_str(&format!("    {}\n", style.paint(Tone::Dim, &format!("items: {}", rest.join(", ")))));
+        indented(&format!("items: {}", rest.join(", ")), Some(Tone::Dim), ITEMS_INDENT);
     }
     text
 }

@@ -158,6 +158,50 @@ used 1 tool call, 0 tokens
     assert_eq!(render::trace::page(&view, &Values::default(), Style::default(), now()), expected);
 }
 
+/// Of a map's items those are told of which there is more to say, failures before all else, and the others counted.
+#[test]
+fn the_items_of_a_map_in_a_trace() {
+    let item = |index: usize, status: &str| {
+        let mut item = step(&format!("m[{index}]"), "tool", status);
+        item["source"] = if status == "completed" { json!("executed") } else { Value::Null };
+        item
+    };
+    let mut failed = item(40, "failed");
+    failed["error"] = json!({ "code": "gone", "message": "never", "node_id": null });
+    let mut items: Vec<Value> = (0..30).map(|index| item(index, "skipped")).collect();
+    items.extend((30..40).map(|index| item(index, "completed")));
+    items.push(failed);
+    items.extend((41..66).map(|index| item(index, "running")));
+    let mut map = step("m", "map", "running");
+    map["items"] = json!(items);
+    let view: TraceView = typed(&trace(vec![map]));
+    let page = render::trace::page(&view, &Values::default(), Style::default(), now());
+    assert!(page.contains("    ✗ m[40]  tool  failed\n        gone: never\n"), "{page}");
+    assert!(page.ends_with("    items: 10 completed, 30 skipped, 6 more that failed, wait or were tried again\n\nused 1 tool call, 0 tokens\n"), "{page}");
+    assert_eq!(page.matches("m[").count(), 20, "{page}");
+}
+
+#[test]
+fn a_map_in_the_list_of_steps() {
+    let items = json!({ "completed": 3, "count": 9, "failed": 1, "given_up": 2, "open": 1, "skipped": 1 });
+    let at = |status: &str| json!({ "attempt": 1, "finished_at": null, "started_at": null, "status": status });
+    let mut map = at("running");
+    map["items"] = items;
+    let steps = json!({ "m": map, "m[4]": at("in_doubt") });
+    let job: aetheris_api::JobView = typed(&job_with("running", json!({ "steps": steps })));
+    let mut of_item = step("m[0]", "tool", "completed");
+    of_item["tool"] =
+        json!({ "effect": "at_most_once", "invocation": null, "name": "mail", "permits": 0, "version": null });
+    let mut map = step("m", "map", "running");
+    map["items"] = json!(vec![of_item; 5]);
+    let plan: TraceView = typed(&trace(vec![map]));
+    let lines = render::steps::lines(&job, &plan.steps);
+    let text = render::steps::render(&lines, &Values::default(), Style::default(), now());
+    let expected =
+        "  ▸ m     map        7 of 9 items, 1 failed, 2 given up, 1 skipped · running\n  ? m[4]  tool mail  in doubt\n";
+    assert_eq!(text, expected);
+}
+
 #[test]
 fn the_list_of_waits() {
     let wait = json!({

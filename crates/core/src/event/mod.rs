@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::hash::Hash;
 use crate::id::EventId;
 use crate::lease::Fence;
+use crate::path::StepPath;
 use crate::time::Timestamp;
 
 macro_rules! events {
@@ -216,6 +217,41 @@ impl EventKind {
 impl Serialize for EventKind {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
+    }
+}
+
+impl Event {
+    /// The step that it speaks of.
+    #[must_use]
+    pub const fn step(&self) -> Option<&StepPath> {
+        match self {
+            Self::NodeStarted(e) => Some(&e.node),
+            Self::NodeFinished(e) => Some(&e.node),
+            Self::NodeRetryScheduled(e) => Some(&e.node),
+            Self::NodeSkipped(e) => Some(&e.node),
+            Self::ToolInvocationStarted(e) => Some(&e.node),
+            Self::ToolInvocationFinished(e) => Some(&e.node),
+            Self::CommandCommitted(e) => Some(&e.node),
+            Self::StepInDoubt(e) => Some(&e.node),
+            Self::InDoubtResolved(e) => Some(&e.node),
+            Self::JobWaiting(e) => Some(&e.node),
+            Self::WaitCompleted(e) => Some(&e.node),
+            Self::SignalRefused(e) => Some(&e.node),
+            Self::ValueRecorded(e) => Some(&e.node),
+            Self::JobFailed(e) => e.node.as_ref(),
+            Self::JobCreated(_)
+            | Self::PlanGenerated(_)
+            | Self::JobClaimed(_)
+            | Self::JobRequeued(_)
+            | Self::JobCancelRequested(_)
+            | Self::JobCompleted(_)
+            | Self::JobCancelled(_)
+            | Self::TimerSet(_)
+            | Self::TimerFired(_)
+            | Self::JobPaused(_)
+            | Self::JobResumed(_)
+            | Self::JobPauseRequested(_) => None,
+        }
     }
 }
 

@@ -169,6 +169,9 @@ pub struct NodeFinished {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "is_none")]
     pub error: Option<Failure>,
+    /// It was under way when its map had failed: it is given up, and the map's error is another's.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub given_up: bool,
     /// The model call behind it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub model: Option<ModelRecord>,
@@ -179,9 +182,6 @@ pub struct NodeFinished {
     pub output: Option<Json>,
     /// How it ended.
     pub result: StepResult,
-    /// It was under way when its map had failed: it is given up, and the map's error is another's.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub stopped: bool,
     /// How long its body took, by the boot clock of its process: for plain steps, whose start may be written
     /// with their end. In microseconds.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -192,8 +192,8 @@ impl NodeFinished {
     /// An end of which nothing more is told.
     #[must_use]
     pub fn new(node: impl Into<StepPath>, result: StepResult) -> Self {
-        let (absorbed, stopped, node) = (false, false, node.into());
-        Self { absorbed, error: None, model: None, node, output: None, result, stopped, took_us: None }
+        let (absorbed, given_up, node) = (false, false, node.into());
+        Self { absorbed, error: None, given_up, model: None, node, output: None, result, took_us: None }
     }
 }
 

@@ -72,7 +72,7 @@ mod tests {
     /// What is worked on of a map of five items, and whether nothing of it can be.
     fn steps(node: &Node, begun: u32, open: &[u32], stopped_by: Option<u32>, waiting: &[&str]) -> (String, bool) {
         let open: BTreeSet<u32> = open.iter().copied().collect();
-        let items = Some(ItemsState { begun, collect: false, count: 5, open, stopped_by });
+        let items = Some(ItemsState { begun, collect: false, count: 5, lost_by: None, open, stopped_by });
         let mut state = JobState::new(JobId::from_u128(1));
         state.steps.insert("m".into(), StepState { items, status: StepStatus::Running, ..StepState::default() });
         let waits = |path: &StepPath| waiting.contains(&&*path.text());
@@ -108,5 +108,41 @@ mod tests {
     fn once_a_map_has_failed_no_item_begins_and_those_under_way_end() {
         assert_eq!(steps(&map(4), 3, &[0, 2], Some(1), &["m[0]"]), ("m[0] m[2]".to_owned(), false));
         assert_eq!(steps(&map(4), 3, &[], Some(1), &[]), ("m".to_owned(), false));
+    }
+
+    /// Only what fails the job is left to be ended: a map that collects goes on with nothing.
+    #[test]
+    fn what_is_left_of_a_lost_map_is_its_own() {
+        let (lost, collects) = (map(2), Node { id: "a".into(), ..map(2) });
+        let nodes = vec![collects, lost];
+        let plan = std::sync::Arc::new(crate::plan::Plan {
+            answer: None,
+            budget: crate::plan::Budget::default(),
+            max_parallel_steps: None,
+            nodes,
+            retry: crate::retry::RetryPolicy::default(),
+            schema_version: crate::plan::PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: std::collections::BTreeMap::new(),
+        });
+        let plan = plan.compile().unwrap();
+        let mut state = JobState::new(JobId::from_u128(1));
+        for (node, stopped_by) in [("a", None), ("m", Some(1))] {
+            let items = ItemsState {
+                begun: 3,
+                collect: stopped_by.is_none(),
+                count: 5,
+                lost_by: stopped_by,
+                open: BTreeSet::from([0, 2]),
+                stopped_by,
+            };
+            let step = StepState { items: Some(items), status: StepStatus::Running, ..StepState::default() };
+            state.steps.insert(node.into(), step);
+            let failed =
+                StepState { absorbed: stopped_by.is_none(), status: StepStatus::Failed, ..StepState::default() };
+            state.steps.insert(StepPath::of_item(node.into(), 1), failed);
+        }
+        let left: Vec<String> = ending(&state, &plan).iter().map(|step| step.path.to_string()).collect();
+        assert_eq!(left, ["m[0]", "m[2]"]);
     }
 }

@@ -281,13 +281,16 @@ impl JobState {
         } else {
             self.within_run_or_disproof(&e.node)?;
         }
-        let ends = |items: &ItemsState| items.is_over() && (success == items.stopped_by.is_none());
+        let ends = |items: &ItemsState| {
+            items.is_over() && success == items.stopped_by.is_none() && !(e.absorbed && items.lost_by.is_some())
+        };
         if e.node.is_whole() && self.items_of(&e.node).is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
         }
         let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
         step.absorbed = e.absorbed;
         step.error.clone_from(&e.error);
+        step.given_up = e.given_up;
         step.result = Some(e.result);
         // It may have ended instead of its next try.
         step.retry_at = None;

@@ -18,6 +18,8 @@ pub struct ItemsState {
     pub collect: bool,
     /// How many there are.
     pub count: u32,
+    /// The first, by its place, with whose failure the job fails, whatever its map says of its own.
+    pub lost_by: Option<u32>,
     /// Those that have begun and have not ended.
     pub open: BTreeSet<u32>,
     /// The first, by its place, whose failure ends the map: no other begins.
@@ -26,7 +28,14 @@ pub struct ItemsState {
 
 impl ItemsState {
     pub(super) const fn new(items: event::Items) -> Self {
-        Self { begun: 0, collect: items.collect, count: items.count, open: BTreeSet::new(), stopped_by: None }
+        Self {
+            begun: 0,
+            collect: items.collect,
+            count: items.count,
+            lost_by: None,
+            open: BTreeSet::new(),
+            stopped_by: None,
+        }
     }
 
     /// Whether all have ended, or all that have begun where no other does.
@@ -79,10 +88,14 @@ impl JobState {
 
     /// An item has failed: the map ends with it, unless that collects failures.
     pub(super) fn note_item_failed(&mut self, e: &NodeFinished) {
-        let Some(item) = e.node.item().filter(|_| !e.stopped) else { return };
+        let Some(item) = e.node.item().filter(|_| !e.given_up) else { return };
         let map = self.steps.get_mut(&StepPath::from(e.node.node()));
         if let Some(items) = map.and_then(|map| map.items.as_mut()).filter(|items| !(items.collect && e.absorbed)) {
-            items.stopped_by = Some(items.stopped_by.map_or(item, |first| first.min(item)));
+            let first = |before: Option<u32>| Some(before.map_or(item, |first| first.min(item)));
+            items.stopped_by = first(items.stopped_by);
+            if !e.absorbed {
+                items.lost_by = first(items.lost_by);
+            }
         }
     }
 }

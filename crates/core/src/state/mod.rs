@@ -56,7 +56,7 @@ pub enum Output {
     Items,
 }
 
-/// One node being executed.
+/// One step being executed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
     /// It failed, and its job goes on.
@@ -68,6 +68,9 @@ pub struct StepState {
     pub error: Option<Failure>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
+    /// It is an item that was given up, since its map had failed with another.
+    #[serde(default, skip_serializing_if = "usage::is_false")]
+    pub given_up: bool,
     /// Its call, for ledger steps.
     pub invocation: Option<Invocation>,
     /// Its items, if it is a map that has begun.
@@ -181,6 +184,7 @@ impl Default for StepState {
             doubt: None,
             error: None,
             finished_at: None,
+            given_up: false,
             invocation: None,
             items: None,
             open: BTreeSet::new(),

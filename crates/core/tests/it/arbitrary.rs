@@ -127,7 +127,7 @@ fn step_events() -> impl Strategy<Value = Event> {
         4 => (node(), failure(), 0u64..9)
             .prop_map(|(node, error, after_us)| NodeRetryScheduled { after_us, error, model: None, node }.into()),
         1 => node().prop_map(|node| NodeSkipped { node, reason: SkipReason::Condition }.into()),
-        4 => (node(), any::<u64>(), 1usize..4).prop_map(|(node, chance, count)| {
+        1 => (node(), any::<u64>(), 1usize..4).prop_map(|(node, chance, count)| {
             let values = [Drawn::random(chance.into()), Drawn::uuid(chance.into()), Drawn::Now];
             ValueRecorded { node, values: values[3 - count..].to_vec() }.into()
         }),

@@ -438,6 +438,7 @@ fn every_event() -> Vec<Event> {
         ToolInvocationFinished { permit: 7, ..finished(InvocationOutcome::Committed) }.into(),
         TimerSet { after_us: 1, timer: TimerId::Deadline }.into(),
         waiting("pay", Some("other"), WaitType::Signal).into(),
+        ValueRecorded { node: StepPath::from("pay"), values: vec![Drawn::uuid(7)] }.into(),
     ];
     all.extend(OUTCOMES.map(|outcome| finished(outcome).into()));
     for result in [StepResult::Pure, StepResult::RetryableFailure, StepResult::PermanentFailure] {

@@ -165,6 +165,7 @@ pub const BUGS: &[Bug] = &[
     survivor("key-of-the-whole-map", "all items of a map share one idempotency key"),
     survivor("items-in-another-order", "the list of a map stands in another order than its items"),
     survivor("others-go-on-beside-a-lost-map", "other steps begin while a map ends with which the job fails"),
+    survivor("drawn-values-forgotten", "what was drawn for a step is not recorded"),
     survivor("lost-map-is-absorbed", "a map whose job has used up its budget fails like any other"),
     Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
     Bug {
@@ -202,6 +203,11 @@ pub const BUGS: &[Bug] = &[
         "checkpoints-at-even-places",
         "a checkpoint is written after so many events, however large it is",
         "the_checkpoints_of_a_job_stay_in_proportion",
+    ),
+    tested(
+        "left-calls-wait-for-places",
+        "calls that a run before has left open wait until others have ended",
+        "calls_that_a_run_has_left_take_their_places",
     ),
     tested(
         "memory-of-items-forgotten",

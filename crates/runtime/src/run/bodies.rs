@@ -128,9 +128,9 @@ impl<'r> Bodies<'r> {
         }
     }
 
-    /// The same as [`Bodies::halt`] of those of one node.
-    pub(super) fn halt_node(&self, node: &NodeId) {
-        if let Some(halt) = self.halts.get(node) {
+    /// The same as [`Bodies::halt`] of those of one node. One that begins later is not halted.
+    pub(super) fn halt_node(&mut self, node: &NodeId) {
+        if let Some(halt) = self.halts.remove(node) {
             halt.cancel();
         }
     }

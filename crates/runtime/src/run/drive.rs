@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Step};
+use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Due};
 use aetheris_store::Purpose;
 use tokio::time::Instant;
@@ -94,8 +96,13 @@ impl<'r> Run<'r> {
     fn due<'p>(&mut self, plan: &'p CompiledPlan) -> Due<'p> {
         // Whatever else could go on: a run before this one may have run another number of steps at once.
         if self.failed && !aetheris_fault::planted!("others-go-on-beside-a-lost-map") {
+            // Maps with which the job fails end first: of all that have failed the smallest name counts.
             let state = self.draft.state();
-            return schedule::failed(state, plan).map_or_else(|| Due::Open(schedule::ending(state, plan)), Due::Failed);
+            let ending = schedule::ending(state, plan);
+            return match schedule::failed(state, plan) {
+                Some(node) if ending.is_empty() => Due::Failed(node),
+                Some(_) | None => Due::Open(ending),
+            };
         }
         let (bound, held) = (self.bound(), &self.held);
         schedule::due(self.draft.state(), plan, bound, &mut self.cursor, |path| held.contains_key(path))
@@ -118,6 +125,10 @@ impl<'r> Run<'r> {
 
     /// So much is drafted that it is written before more is.
     fn draft_is_full(&self) -> bool {
+        // What was drafted may be gone, refused with its unit.
+        if self.draft.is_empty() {
+            return false;
+        }
         let far = self.draft.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNWRITTEN_EVENTS_MAX
             || self.ahead > limits::UNWRITTEN_BYTES_MAX;
         far && !aetheris_fault::planted!("overlap-without-bound")
@@ -126,8 +137,13 @@ impl<'r> Run<'r> {
     /// Begins what may begin, and takes in what ends next.
     async fn work(&mut self, steps: &[Step<'_>], bodies: &mut Bodies<'r>) -> Result<Option<RunEnd>, Stop> {
         let mut room = Places::new(self.bound(), bodies.of_nodes());
+        // Steps that are to be performed; whether one was decided that is not; whether there is more than the draft has room for.
         let (mut ready, mut decided, mut more) = (Vec::new(), false, false);
-        for step in steps {
+        // Calls that a run before this one has left take their places first: however often a job is taken over, not more of its
+        // calls are open than a unit can tell of.
+        let (left, others): (Vec<_>, Vec<_>) = steps.iter().partition(|step| self.has_open_call(&step.path));
+        let left_count = if aetheris_fault::planted!("left-calls-wait-for-places") { 0 } else { left.len() };
+        for (place, step) in left.into_iter().chain(others).enumerate() {
             more = self.draft_is_full();
             if more {
                 break;
@@ -138,42 +154,53 @@ impl<'r> Run<'r> {
                 }
                 continue;
             }
-            // An item that was decided before it may have ended its map: it does not begin.
-            let begun = self.state().steps.contains_key(&step.path);
-            if !room.has_one_for(step) || (self.is_stopped(&step.path) && !begun) {
+            let has_place = room.has_one_for(step);
+            // That its outcome is unknown needs no place to be told.
+            if !has_place && place >= left_count {
                 continue;
             }
             self.know_list(step)?;
             let view = self.view(step);
             let prepared = step::prepare(&view).map_err(Stop::Fault)?;
+            if !has_place && matches!(prepared.next, Next::Perform(_)) {
+                continue;
+            }
             let key = view.key();
             self.accepted_from.remove(&key);
             self.rested.remove(&step.path);
-            decided = true;
-            if let Some(next) = self.advance(step, prepared, bodies).await? {
-                room.take(step);
-                ready.push(next);
+            match self.advance(step, prepared, bodies).await? {
+                Some(next) => {
+                    room.take(step);
+                    ready.push(next);
+                }
+                None => decided = true,
             }
-            // A write may have brought the news.
-            if self.failed || self.is_to_stop() {
+            // A write may have brought the news; and once an item has ended its map, no other of it begins.
+            if self.failed || self.is_to_stop() || self.is_stopped(&step.path) {
                 break;
             }
         }
-        if !ready.is_empty() {
+        let begun = !ready.is_empty();
+        if begun {
             self.begin(ready, bodies).await?;
-            // The next ones do not wait for the end of these.
-            if more {
-                return Ok(None);
-            }
-        } else if decided {
+        }
+        // What was decided may have made room for others, and what is more did not fit: neither waits for the end of a body.
+        if decided || (begun && more) {
             return Ok(None);
-        } else if steps.is_empty() && bodies.is_empty() {
+        }
+        if !begun && steps.is_empty() && bodies.is_empty() {
             return self.release().await;
         }
         if !bodies.is_empty() {
             self.listen(bodies).await?;
         }
         Ok(None)
+    }
+
+    /// Whether a call of a step was made of which nothing is told yet.
+    fn has_open_call(&self, path: &StepPath) -> bool {
+        let step = self.state().steps.get(path);
+        step.is_some_and(|step| matches!(recovery::told(step), StepEvidence::Called { .. }))
     }
 
     /// Drafts what a decision came to, and all that is decided on it at once. The body that is next, if one is.

@@ -56,7 +56,12 @@ impl Run<'_> {
     /// The output of a map.
     fn list_of(&self, node: &NodeId) -> Result<Json, ExprError> {
         let output = self.names.nodes.get(node).and_then(Ended::output).map(|output| output.value().clone());
-        Json::checked(output.unwrap_or_default()).map_err(|_| ExprError::TooLarge)
+        Json::checked(output.unwrap_or_default()).map_err(|error| {
+            let message = format!(
+                "what the map `{node}` came to is too large for an answer ({error}); give the plan an `answer`"
+            );
+            ExprError::Failed { message }
+        })
     }
 
     /// A node has failed, and the job with it. Calls beside it whose outcome is unknown stay in the in-doubt list. `None`

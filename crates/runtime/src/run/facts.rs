@@ -82,10 +82,10 @@ pub(super) fn fail_job(view: &View<'_>, error: Failure) -> Prepared {
 
 /// The step fails with its last try. A call whose outcome is unknown is given up with it.
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
-    let TryFailed { error, model, of_job, stopped, took_us, .. } = failed;
+    let TryFailed { error, given_up, model, of_job, took_us, .. } = failed;
     let absorbed = view.absorbs() && !of_job;
     let end = NodeFinished::new(view.path.clone(), result);
-    let event = NodeFinished { absorbed, error: Some(error), model, stopped, took_us, ..end };
+    let event = NodeFinished { absorbed, error: Some(error), given_up, model, took_us, ..end };
     let given_up = view.invocation().and_then(|call| unanswered(&view.rows.ledger, call));
     Prepared::of([match given_up {
         Some(settle) => Fact::with_ledger(event, LedgerWrite::Settle(settle)),

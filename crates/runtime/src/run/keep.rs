@@ -37,7 +37,7 @@ impl Run<'_> {
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
             }
-            let called = called_step(&fact.event).cloned();
+            let called = fact.event.step().cloned();
             let before = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
             let after = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));
@@ -49,6 +49,7 @@ impl Run<'_> {
                 self.note_item_ended(&path);
                 continue;
             }
+            self.forget_list(path.node());
             if let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &path) {
                 self.name_ended(path.node(), ended);
             }
@@ -91,8 +92,9 @@ impl Run<'_> {
         }
         self.names = names::of(self.draft.state(), &self.rows.effects);
         self.calls = self.draft.state().tool_calls(&self.plan);
-        let lists = memory::of(self.lists.values().flatten());
-        self.memory = memory::of_run(self.draft.state(), &self.rows, &self.names) + lists;
+        // A map may have begun anew, with another list.
+        self.lists.clear();
+        self.memory = memory::of_run(self.draft.state(), &self.rows, &self.names);
         let mut held = std::mem::take(&mut self.held);
         held.retain(|path, held| self.still_waits(path, held));
         self.held = held;
@@ -204,19 +206,6 @@ pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
         node = StepPath::from("another");
     }
     Some(Deposit { job, key, node, outcome, permit, permit_id })
-}
-
-/// The step whose use of tool calls a fact may change.
-fn called_step(event: &Event) -> Option<&StepPath> {
-    if let Event::NodeStarted(started) = event {
-        Some(&started.node)
-    } else if let Event::ToolInvocationStarted(started) = event {
-        Some(&started.node)
-    } else if let Event::ToolInvocationFinished(finished) = event {
-        Some(&finished.node)
-    } else {
-        None
-    }
 }
 
 /// The step that has ended with a fact.

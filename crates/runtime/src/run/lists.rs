@@ -1,6 +1,7 @@
 //! The lists of maps: rendered once in a run, and again in the next. They name recorded values only, so that they come out
 //! as they did when the map began.
 
+use aetheris_core::id::NodeId;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Step;
 use aetheris_expr::Item;
@@ -24,6 +25,13 @@ impl Run<'_> {
         self.memory += memory::of(list.iter());
         self.lists.insert(node.id.clone(), list);
         Ok(())
+    }
+
+    /// A map has ended: its list is not needed any more.
+    pub(super) fn forget_list(&mut self, node: &NodeId) {
+        if let Some(list) = self.lists.remove(node) {
+            self.memory = self.memory.saturating_sub(memory::of(list.iter()));
+        }
     }
 
     /// What a step that is an item is about.

@@ -113,6 +113,8 @@ impl Release {
 pub struct TryFailed {
     /// What happened.
     pub error: Failure,
+    /// It is an item that is given up, since its map has failed with another.
+    pub given_up: bool,
     /// What a model used for an answer that could not be taken.
     pub model: Option<ModelRecord>,
     /// The job as a whole has used up what it may: it fails whatever its node says.
@@ -121,8 +123,6 @@ pub struct TryFailed {
     pub retry_after: Option<Span>,
     /// Whether another try may help.
     pub retryable: bool,
-    /// It is an item that is given up, since its map has failed with another.
-    pub stopped: bool,
     /// How long the body took, if that is told with the step's end.
     pub took_us: Option<u64>,
 }
@@ -130,7 +130,7 @@ pub struct TryFailed {
 impl TryFailed {
     /// A failure of which nothing more is known.
     pub fn new(error: Failure, retry_after: Option<Span>, retryable: bool) -> Self {
-        Self { error, model: None, of_job: false, retry_after, retryable, stopped: false, took_us: None }
+        Self { error, given_up: false, model: None, of_job: false, retry_after, retryable, took_us: None }
     }
 }
 

@@ -87,7 +87,10 @@ fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
 pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
     let (tries, policy) = (view.tries(), view.retry());
     let spent = if aetheris_fault::planted!("retry-budget-per-claim") { tries.min(1) } else { tries };
-    if !failed.retryable || !policy.allows_another(spent) || view.is_stopped() {
+    let again = failed.retryable && policy.allows_another(spent);
+    if !again || view.is_stopped() {
+        // What would have been tried again is no failure of its own.
+        let failed = TryFailed { given_up: failed.given_up || again, ..failed };
         let result = if failed.retryable { StepResult::RetryableFailure } else { StepResult::PermanentFailure };
         return facts::fail_after(view, result, failed);
     }

@@ -36,7 +36,7 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
         after: params.one("cursor")?.map(NodeId::new),
         bytes: params.bounded("bytes", limits::VALUE_SHOWN_BYTES, limits::PAYLOAD_BYTES_MAX)?,
         limit: params.limit(100, limits::PAGE_STEPS_MAX)?,
-        node: params.one("node")?.map(|node| StepPath::from(NodeId::new(node))),
+        node: params.one("node")?.map(|node| StepPath::from(node.as_str())),
         render: params.flag("render")?,
     };
     params.finish()?;

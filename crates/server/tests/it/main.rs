@@ -12,6 +12,7 @@ mod evidence;
 mod fields;
 mod jobs;
 mod limits;
+mod maps;
 mod messages;
 mod people;
 mod serving;

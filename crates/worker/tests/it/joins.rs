@@ -456,3 +456,22 @@ async fn a_doubt_beside_a_wait_hides_no_signal() {
     world.rt.resolve(job, key, happened(1, Json::new(json!(1)))).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
+
+/// What a node without a body makes room for begins at once, whatever body has begun beside that node.
+#[tokio::test(start_paused = true)]
+async fn a_race_that_is_won_at_once_waits_for_no_body() {
+    let world = World::new();
+    let nodes = call("a", "")
+        + "    - { id: t, kind: transform, output: 1 }\n"
+        + "    - { id: r, kind: tool, tool: b, needs: [a, t], join: any }\n";
+    world.put(&agent(8, &nodes)).await;
+    let (slow, _, release) = hold(done(json!(1)));
+    let (next, reached, _) = hold(done(json!(2)));
+    world.tools.next("a", [slow]);
+    world.tools.next("b", [next]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    assert_eq!(world.state(job).await.node_status(&"a".into()), StepStatus::Running);
+    release.notify_one();
+}

@@ -76,7 +76,7 @@ fn a_map_fails_with_the_first_of_its_items_by_place() {
     says(&story.refuses(node_started("m[3]", 1)), "its map has failed");
     let story = story.then(failed("m[1]", false));
     assert_eq!(items(&story).stopped_by, Some(1));
-    let story = story.then(NodeFinished { stopped: true, ..failed("m[0]", false) });
+    let story = story.then(NodeFinished { given_up: true, ..failed("m[0]", false) });
     assert_eq!(items(&story).stopped_by, Some(1));
     says(&story.refuses(finished("m", StepResult::Success)), "its items have not");
     story.then(finished("m", StepResult::PermanentFailure));
@@ -89,5 +89,18 @@ fn a_map_that_collects_ends_with_no_item_but_one_with_which_the_job_fails() {
     assert_eq!(items(&story).stopped_by, None);
     says(&story.refuses(finished("m", StepResult::PermanentFailure)), "its items have not");
     let lost = story.then(failed("m[1]", false));
-    assert_eq!(items(&lost).stopped_by, Some(1));
+    assert_eq!((items(&lost).stopped_by, items(&lost).lost_by), (Some(1), Some(1)));
+    let absorbed = NodeFinished { absorbed: true, ..finished("m", StepResult::PermanentFailure) };
+    says(&lost.refuses(absorbed), "cannot end");
+    lost.then(finished("m", StepResult::PermanentFailure));
+}
+
+/// Each item is progress: a long map that loses its workers now and then is not given up.
+#[test]
+fn an_item_that_ends_is_progress() {
+    let taken_back = |story: Story| story.then(requeued(RequeueReason::LeaseExpired)).then(claimed());
+    let story = taken_back(map(true, 3).then(node_started("m[0]", 1)));
+    assert_eq!(story.0.reclaims, 1);
+    assert_eq!(story.clone().then(ended("m[0]")).0.reclaims, 0);
+    assert_eq!(story.then(failed("m[0]", true)).0.reclaims, 0);
 }

@@ -11,6 +11,7 @@ use aetheris_core::state::ItemsState;
 use aetheris_expr::ExprError;
 use serde_json::Value;
 
+use crate::run::budget::over_memory;
 use crate::run::prepared::{Next, Prepared, TryFailed};
 use crate::run::view::View;
 use crate::run::{doubt, facts, permit};
@@ -21,9 +22,13 @@ pub(super) fn prepare(view: &View<'_>, map: &MapNode) -> Result<Prepared, Failur
     match view.state.items_of(&view.path) {
         None => Ok(begin(view, map)),
         Some(items) if !items.is_over() => Err(view.corrupt("its items have not ended")),
-        Some(items) => match items.stopped_by {
-            None => Ok(facts::succeed(view, None)),
-            Some(item) => fail_with(view, item),
+        Some(items) => match (items.lost_by, items.stopped_by) {
+            (Some(item), _) => fail_with(view, item, true),
+            (None, Some(item)) => fail_with(view, item, false),
+            (None, None) => match over_memory(view.memory) {
+                Some(exceeded) => Ok(facts::fail_job(view, exceeded)),
+                None => Ok(facts::succeed(view, None)),
+            },
         },
     }
 }
@@ -31,7 +36,7 @@ pub(super) fn prepare(view: &View<'_>, map: &MapNode) -> Result<Prepared, Failur
 fn begin(view: &View<'_>, map: &MapNode) -> Prepared {
     let items = match list(view, map) {
         Ok(items) => items,
-        Err(ListError::Template(error)) => return facts::fail_template(view, "its list", &error),
+        Err(ListError::Template(error)) => return facts::fail_template(view, "`over`", &error),
         Err(ListError::Refused(error)) => return facts::fail(view, error),
     };
     let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
@@ -54,36 +59,32 @@ pub(in crate::run) enum ListError {
 /// It cannot be rendered, is none or too long.
 pub(in crate::run) fn list(view: &View<'_>, map: &MapNode) -> Result<Vec<Json>, ListError> {
     let value = view.list(&map.over).map_err(ListError::Template)?;
-    let refused = |message: String| Err(ListError::Refused(Failure::new("bad_list", message)));
+    items(&value).map_err(ListError::Refused)
+}
+
+/// The items of what a map's `over` gives.
+///
+/// # Errors
+/// It is no list, or too long.
+pub(crate) fn items(value: &Json) -> Result<Vec<Json>, Failure> {
+    let refused = |message: String| Err(Failure::new("bad_list", message));
     match value.value() {
         Value::Array(items) if items.len() > limits::MAP_ITEMS_MAX => {
-            refused(format!("its list has {} items, and at most {} are worked on", items.len(), limits::MAP_ITEMS_MAX))
+            refused(format!("`over` gives {} items; a map takes at most {}", items.len(), limits::MAP_ITEMS_MAX))
         }
         Value::Array(items) => Ok(items.iter().cloned().map(Json::new).collect()),
-        other => refused(format!("what it is over is no list, but {}", kind_of(other))),
+        other => refused(format!("`over` gives {}, not a list", aetheris_expr::kind(other))),
     }
 }
 
-const fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
-/// The map fails as the first of its items, by their places, has.
-fn fail_with(view: &View<'_>, item: u32) -> Result<Prepared, Failure> {
+/// The map fails as one of its items has, and `of_job` the job with it.
+fn fail_with(view: &View<'_>, item: u32, of_job: bool) -> Result<Prepared, Failure> {
     let path = StepPath::of_item(view.node.id.clone(), item);
     let step = view.state.steps.get(&path);
     let error =
         step.and_then(|step| step.error.as_ref()).ok_or_else(|| view.corrupt("its failed item has no error"))?;
     let error = Failure::new(&error.code, format!("item {item}: {}", error.message));
-    // What the job as a whole has used up fails it, whatever the node says of its own failures.
-    let of_job = step.is_some_and(|step| !step.absorbed) && !aetheris_fault::planted!("lost-map-is-absorbed");
+    let of_job = of_job && !aetheris_fault::planted!("lost-map-is-absorbed");
     let failed = TryFailed { of_job, ..TryFailed::new(error, None, false) };
     Ok(facts::fail_after(view, StepResult::PermanentFailure, failed))
 }
@@ -100,27 +101,27 @@ pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Pr
         Decision::CatchUp => permit::catch_up(view),
         Decision::CatchUpOutcome(outcome) => permit::catch_up_outcome(view, *outcome),
         Decision::Run | Decision::NextTry | Decision::EndTry => {
-            Ok(facts::fail_after(view, StepResult::PermanentFailure, stopped(view)))
+            Ok(facts::fail_after(view, StepResult::PermanentFailure, of_given_up(view)))
         }
         Decision::EnterDoubt if aetheris_fault::planted!("given-up-item-untold") => {
-            Ok(facts::fail_after(view, StepResult::PermanentFailure, stopped(view)))
+            Ok(facts::fail_after(view, StepResult::PermanentFailure, of_given_up(view)))
         }
         Decision::EnterDoubt => doubt::enter(view, crate::ops::CRASHED),
-        Decision::ResumeDoubt => doubt::abandon(view, stopped(view)),
+        Decision::ResumeDoubt => doubt::abandon(view, of_given_up(view)),
         Decision::CallAgain => {
             let call = view.called()?;
-            let unknown = Failure::new("outcome_unknown", crate::ops::CRASHED);
+            let unknown = Failure::new("outcome_unknown", "nobody waits for the call any more, since its map failed");
             let (outcome, source) = (InvocationOutcome::InDoubt, Source::CaughtUp);
             let ended = facts::call_ended(view, call.permit, outcome, source, Some(unknown));
             let told = Prepared::of([facts::unknown(view, call, ended)]);
-            Ok(told.next(Next::TryFailed(stopped(view))))
+            Ok(told.next(Next::TryFailed(of_given_up(view))))
         }
         Decision::Corrupt(why) => Err(view.corrupt(&format!("{why}; nothing was run"))),
     }
 }
 
-fn stopped(view: &View<'_>) -> TryFailed {
+fn of_given_up(view: &View<'_>) -> TryFailed {
     let first = view.state.items_of(&view.path).and_then(|items: &ItemsState| items.stopped_by).unwrap_or_default();
-    let message = format!("given up: item {first} has failed, and the map with it");
-    TryFailed { stopped: true, ..TryFailed::new(Failure::new("map_stopped", message), None, false) }
+    let message = format!("given up because item {first} failed");
+    TryFailed { given_up: true, ..TryFailed::new(Failure::new("map_stopped", message), None, false) }
 }

@@ -1,5 +1,5 @@
-//! The kinds of nodes, a file each: what a step of the kind needs done, and what its end means. A run's only matches on
-//! the kind are here.
+//! The kinds of nodes, a file each: what a step of the kind needs done, and what its end means. What a run does by kind is
+//! matched here; that a node is a map is asked by whoever looks for its items.
 
 mod condition;
 pub(super) mod llm;
