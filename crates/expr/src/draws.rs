@@ -1,5 +1,6 @@
 //! Values that nobody can compute again: what is recorded of them is given out in its order, and what is not is drawn.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +10,7 @@ use aetheris_core::state::Values;
 use serde_json::Value;
 
 use crate::error::ExprError;
+use crate::eval::{Eval, Operand};
 
 /// The values that the templates of one step ask for.
 pub struct Draws<'s> {
@@ -91,5 +93,16 @@ impl<'s> Draws<'s> {
             Drawn::Uuid(text) => Value::String(text),
             Drawn::Now => return Err(unrecorded()),
         })
+    }
+}
+
+impl<'a> Eval<'a, '_> {
+    /// The next value of a kind, for a template.
+    pub(crate) fn draw(&mut self, draw: Draw) -> Result<Operand<'a>, ExprError> {
+        let draws =
+            self.scope.draws.ok_or_else(|| ExprError::NotAllowedHere { name: format!("{}()", draw.function()) })?;
+        let value = draws.take(draw)?;
+        self.meter.copy(&value)?;
+        Ok(Cow::Owned(value))
     }
 }

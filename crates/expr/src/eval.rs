@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 
-use aetheris_core::event::Draw;
 use aetheris_core::json::deeper_than;
 use aetheris_core::limits;
 use serde_json::{Map, Value, json};
@@ -26,7 +25,7 @@ pub(crate) struct Eval<'a, 'm> {
     pub(crate) address: Option<Address>,
     locals: Vec<(&'a str, Operand<'a>)>,
     pub(crate) meter: &'m mut Meter,
-    scope: Scope<'a>,
+    pub(crate) scope: Scope<'a>,
 }
 
 /// Arguments after evaluation.
@@ -169,14 +168,6 @@ impl<'a, 'm> Eval<'a, 'm> {
             self.meter.copy(value)?;
         }
         Ok(value.clone())
-    }
-
-    fn draw(&mut self, draw: Draw) -> Result<Operand<'a>, ExprError> {
-        let draws =
-            self.scope.draws.ok_or_else(|| ExprError::NotAllowedHere { name: format!("{}()", draw.function()) })?;
-        let value = draws.take(draw)?;
-        self.meter.copy(&value)?;
-        Ok(Cow::Owned(value))
     }
 
     /// What a name that no statement has given says of the item that the template is about.

@@ -143,7 +143,7 @@ impl World {
             let safe_until = claimed.sent_at + Duration::from_secs(20);
             let never = CancellationToken::new();
             let lease = Lease::new(claimed.fence, safe_until, never.clone(), never);
-            run::run_job(&self.rt, claimed, &lease).await.expect("a job of this world can be run");
+            Box::pin(run::run_job(&self.rt, claimed, &lease)).await.expect("a job of this world can be run");
         }
     }
 

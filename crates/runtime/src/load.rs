@@ -46,9 +46,8 @@ impl Loaded {
         let mut state = match &history.checkpoint {
             Some(checkpoint) => {
                 aetheris_fault::sometimes!(CheckpointRead);
-                let state = serde_json::from_slice(&checkpoint.state)
-                    .map_err(|e| corrupt(format!("its checkpoint cannot be read: {e}")))?;
-                state
+                serde_json::from_slice(&checkpoint.state)
+                    .map_err(|e| corrupt(format!("its checkpoint cannot be read: {e}")))?
             }
             None => JobState::new(history.row.id),
         };

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use aetheris_core::plan::EffectClass;
 
+use crate::maps::Map;
 use crate::program::{Budget, Join, Kind, Policy, Program, Step, over_a_network};
 
 impl Program {
@@ -67,27 +68,13 @@ impl Program {
         }
         let map = self.maps.get(&place);
         if let Some(map) = map {
-            let list: Vec<String> = (0..map.count).map(|item| item.to_string()).collect();
-            let failures = if map.collect { "collect" } else { "stop" };
-            let _ = write!(
-                file,
-                ", kind: map, over: [{}], concurrency: {}, on_item_failure: {failures}, do: {{ when: \"{}\"",
-                list.join(", "),
-                map.concurrency,
-                map.skipped.map_or("true".to_owned(), |item| format!("item != {item}"))
-            );
+            write_map(file, *map);
         }
         if step.tries > 1 || step.backoff > 0 {
             let (tries, backoff) = (step.tries, step.backoff);
             let _ = write!(file, ", retry: {{ max_attempts: {tries}, backoff: {backoff}ms, factor: 2 }}");
         }
-        let mut template = self.template(place);
-        if map.is_some() {
-            template.push_str("#{{ item }}");
-        }
-        if self.drawing.contains(&place) {
-            template.push_str("~{{ uuid() }}~{{ now() }}");
-        }
+        let template = self.template(place);
         match &step.kind {
             Kind::Tool { .. } => {
                 let _ = write!(file, ", kind: tool, tool: t{place}, input: {{ v: \"{template}\" }}");
@@ -136,6 +123,12 @@ impl Program {
         for source in self.sources(place) {
             let _ = write!(template, "-{}", self.names(source));
         }
+        if self.maps.contains_key(&place) {
+            template.push_str("#{{ item }}");
+        }
+        if self.drawing.contains(&place) {
+            template.push_str("~{{ uuid() }}~{{ now() }}");
+        }
         template
     }
 
@@ -158,6 +151,19 @@ impl Program {
              %}}{output}{{% endif %}}"
         )
     }
+}
+
+/// A map up to the work for its items.
+fn write_map(file: &mut String, map: Map) {
+    let list: Vec<String> = (0..map.count).map(|item| item.to_string()).collect();
+    let failures = if map.collect { "collect" } else { "stop" };
+    let _ = write!(
+        file,
+        ", kind: map, over: [{}], concurrency: {}, on_item_failure: {failures}, do: {{ when: \"{}\"",
+        list.join(", "),
+        map.concurrency,
+        map.skipped.map_or("true".to_owned(), |item| format!("item != {item}"))
+    );
 }
 
 fn write_tool(

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_core::event::{BranchStatus, Drawn, Event, Recorded, Resolver, SkipReason};
+use aetheris_core::event::{BranchStatus, Drawn, Event, Recorded, Resolver, SkipReason, ValueRecorded};
 use aetheris_core::id::JobId;
 
 use crate::program::{Join, Program};
@@ -32,13 +32,27 @@ impl Stand {
     }
 }
 
+/// What was drawn for a step: a value of chance, and its moment.
+#[derive(Debug, Default)]
+pub(crate) struct Drawing {
+    chance: Vec<String>,
+    now: String,
+}
+
+impl Drawing {
+    /// As its input has it.
+    pub(crate) fn text(&self) -> String {
+        format!("~{}~{}", self.chance.first().map_or("", String::as_str), self.now)
+    }
+}
+
 /// What the events of a job say of how its nodes stood: at the end, and when each began.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
     /// At the end.
     pub(crate) ends: BTreeMap<usize, Stand>,
     /// What was drawn for a step, as its input has it: by node and item.
-    pub(crate) drawn: BTreeMap<(usize, Option<u32>), String>,
+    pub(crate) drawn: BTreeMap<(usize, Option<u32>), Drawing>,
     /// The items of maps, at the end: by node and place.
     pub(crate) items: BTreeMap<(usize, u32), Stand>,
     /// When a node began: all others.
@@ -46,6 +60,26 @@ pub(crate) struct Course {
 }
 
 impl Course {
+    /// What was drawn for a step, as its input has it; nothing where nothing was.
+    pub(crate) fn drawn(&self, place: usize, item: Option<u32>) -> String {
+        self.drawn.get(&(place, item)).map(Drawing::text).unwrap_or_default()
+    }
+
+    /// Values were drawn for a step: one of chance at most, and for a step that asks for some.
+    fn draw(&mut self, (job, program): (JobId, &Program), e: &ValueRecorded, recorded: &Recorded, tally: &mut Tally) {
+        let Some(at) = place(e.node.node().as_str()) else { return };
+        let drawing = self.drawn.entry((at, e.node.item())).or_default();
+        for value in &e.values {
+            match value {
+                Drawn::Uuid(text) => drawing.chance.push(text.clone()),
+                Drawn::Random(number) => drawing.chance.push(number.to_string()),
+                Drawn::Now => drawing.now = recorded.at.to_string(),
+            }
+        }
+        let right = drawing.chance.len() <= 1 && program.drawing.contains(&at);
+        tally.case("V1", right, || format!("{job} {}: {:?} were drawn for it", e.node, drawing.chance));
+    }
+
     /// How a node stood when another began.
     pub(crate) fn seen(&self, by: usize, node: usize) -> Stand {
         self.began.get(&by).and_then(|all| all.get(&node)).cloned().unwrap_or_default()
@@ -65,7 +99,6 @@ fn place(node: &str) -> Option<usize> {
 pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: &mut Tally) -> Course {
     let mut course = Course::default();
     let mut answered = BTreeSet::new();
-    let mut values: BTreeMap<(usize, Option<u32>), (Vec<String>, Option<String>)> = BTreeMap::new();
     for recorded in events {
         match &recorded.event {
             Event::InDoubtResolved(said) if said.by == Resolver::Operator => answered.extend(place(&said.node.text())),
@@ -93,24 +126,7 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
                     format!("{job} n{at}: it tells {:?}, and that is wrong: {wrong:?}", started.needs)
                 });
             }
-            Event::ValueRecorded(e) => {
-                let Some(at) = place(e.node.node().as_str()) else { continue };
-                let (drawn, now) = values.entry((at, e.node.item())).or_default();
-                for value in &e.values {
-                    match value {
-                        Drawn::Uuid(text) => drawn.push(text.clone()),
-                        Drawn::Random(number) => drawn.push(number.to_string()),
-                        Drawn::Now => drop(now.replace(recorded.at.to_string())),
-                    }
-                }
-                let one = drawn.len() <= 1;
-                tally.case("V1", one && program.drawing.contains(&at), || {
-                    format!("{job} {}: {drawn:?} were drawn for it", e.node)
-                });
-                let now = now.clone().unwrap_or_default();
-                let text = format!("~{}~{now}", drawn.first().map_or("", String::as_str));
-                course.drawn.insert((at, e.node.item()), text);
-            }
+            Event::ValueRecorded(e) => course.draw((job, program), e, recorded, tally),
             Event::NodeSkipped(skipped) => {
                 let Some(at) = place(&skipped.node.text()) else { continue };
                 let met = joined(program, &course.ends, at);

@@ -84,7 +84,7 @@ impl Program {
             _ if map.skipped == Some(item) => "null".to_owned(),
             Some(Stand::Failed(code)) => format!("f{code}"),
             Some(Stand::Open | Stand::Completed | Stand::Skipped) | None => {
-                let drawn = course.drawn.get(&(place, Some(item))).map_or("", String::as_str);
+                let drawn = course.drawn(place, Some(item));
                 yields(&format!("{input}#{item}{drawn}"))
             }
         };

@@ -360,7 +360,7 @@ fn asked_once(
         });
         let questions = || {
             let input = order.program.input(place, &order.message, outputs, course);
-            let drawn = course.drawn.get(&(place, path.item())).map_or("", String::as_str);
+            let drawn = course.drawn(place, path.item());
             evidence.services.asked(&format!("{input}{item}{drawn}"))
         };
         if step.kind == Kind::Model && !evidence.rates.jumps {

@@ -302,11 +302,10 @@ impl Program {
         let mut outputs: Vec<Option<String>> = Vec::new();
         for (place, step) in self.steps.iter().enumerate() {
             let input = self.input(place, message, &outputs, course);
-            let drawn = |item: Option<u32>| course.drawn.get(&(place, item)).cloned().unwrap_or_default();
             let yields = |of: &dyn Fn(&str) -> String| {
                 Some(match self.maps.get(&place) {
                     Some(map) => self.list(place, *map, &input, course, of),
-                    None => of(&format!("{input}{}", drawn(None))),
+                    None => of(&format!("{input}{}", course.drawn(place, None))),
                 })
             };
             let output = match &step.kind {

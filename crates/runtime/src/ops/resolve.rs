@@ -245,7 +245,7 @@ impl Runtime {
                 draft.add(self.system.ids.as_ref(), Fact::with_effect(event, effect, commit))?;
             }
             None => {
-                let absorbed = plan.and_then(|plan| plan.step(&node)).is_some_and(|step| step.absorbs());
+                let absorbed = plan.and_then(|plan| plan.step(node)).is_some_and(|step| step.absorbs());
                 self.not_happened(loaded, &mut draft, (event, &invocation, settle, absorbed), resolution)?;
             }
         }
