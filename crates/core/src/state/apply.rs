@@ -282,7 +282,8 @@ impl JobState {
             self.within_run_or_disproof(&e.node)?;
         }
         let ends = |items: &ItemsState| {
-            items.is_over() && success == items.stopped_by.is_none() && !(e.absorbed && items.lost_by.is_some())
+            let whole = items.stopped_by.is_none() || !success;
+            items.is_over() && whole && !(e.absorbed && items.lost_by.is_some())
         };
         if e.node.is_whole() && self.items_of(&e.node).is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));

@@ -154,7 +154,7 @@ impl<'r> Run<'r> {
                 }
                 continue;
             }
-            let has_place = room.has_one_for(step);
+            let (has_place, stopped) = (room.has_one_for(step), self.is_stopped(&step.path));
             // That its outcome is unknown needs no place to be told.
             if !has_place && place >= left_count {
                 continue;
@@ -176,7 +176,7 @@ impl<'r> Run<'r> {
                 None => decided = true,
             }
             // A write may have brought the news; and once an item has ended its map, no other of it begins.
-            if self.failed || self.is_to_stop() || self.is_stopped(&step.path) {
+            if self.failed || self.is_to_stop() || self.is_stopped(&step.path) != stopped {
                 break;
             }
         }

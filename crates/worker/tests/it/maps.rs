@@ -267,6 +267,12 @@ async fn items_count_for_what_a_job_may_keep() {
     assert_eq!(node.as_deref(), Some("m"));
     let kept = state.steps.values().filter(|step| step.status == StepStatus::Completed).count();
     assert!((5..20).contains(&kept), "{kept}");
+    // Where the last item is one too many, the list is not put together.
+    let job = world.submit("a", json!({ "list": vec![0; kept], "large": large })).await;
+    let state = world.done(job).await;
+    let (why, node) = error(&state);
+    assert!(why.starts_with("job_too_large: the job's message"), "{why}");
+    assert_eq!(node.as_deref(), Some("m"));
 }
 
 /// What the job as a whole has used up fails it, although its map collects failures and may fail.
