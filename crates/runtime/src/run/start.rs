@@ -46,11 +46,11 @@ impl<'r> Run<'r> {
     pub(super) async fn begin(&mut self, ready: Vec<Ready<'_>>, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         bodies.beside(self.write_for(&ready)).await?;
         let mut stops = self.stops();
-        if aetheris_fault::planted!("call-beside-a-failure")
-            || (aetheris_fault::planted!("others-go-on-beside-a-lost-map")
-                && schedule::failed(self.state(), &self.plan).is_none())
-        {
+        if aetheris_fault::planted!("call-beside-a-failure") {
             stops = None;
+        }
+        if aetheris_fault::planted!("others-go-on-beside-a-lost-map") {
+            stops = stops.filter(|_| schedule::failed(self.state(), &self.plan).is_some());
         }
         if stops.is_none() {
             bodies.go_on();
