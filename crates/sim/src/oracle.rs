@@ -355,7 +355,9 @@ fn asked_once(
     for (place, step, (path, item)) in paths {
         let node = path.to_string();
         let finished = events.iter().find_map(|recorded| match &recorded.event {
-            Event::NodeFinished(finished) if finished.node.text() == node => Some((recorded.at, recorded.fence)),
+            Event::NodeFinished(finished) if finished.node.text() == node => {
+                Some((recorded.at, recorded.fence, finished.given_up))
+            }
             _ => None,
         });
         let questions = || {
@@ -372,7 +374,7 @@ fn asked_once(
                 });
             }
         }
-        let Some((at, fence)) = finished else { continue };
+        let Some((at, fence, given_up)) = finished else { continue };
         match &step.kind {
             Kind::Model if !stale => {
                 let asked = questions();
@@ -387,6 +389,10 @@ fn asked_once(
                     .filter(|line| line.kind == WitnessKind::BodyStart && line.job == order.job && line.tool == tool)
                     .filter(|line| line.node == path);
                 let mut tries: BTreeSet<(Fence, u32)> = started(events, &node, at).collect();
+                // An item that is given up may have been called once more, in the try of a run before.
+                if let Some((_, number)) = tries.last().copied().filter(|_| given_up) {
+                    tries.insert((fence, number));
+                }
                 // A try that was given up may still be on its way, once: no later one may leave.
                 let late = bodies.filter(|line| line.fence >= fence).find(|line| {
                     let known = tries.remove(&(line.fence, line.attempt));

@@ -142,6 +142,7 @@ impl<'r> Run<'r> {
         // Calls that a run before this one has left take their places first: however often a job is taken over, not more of its
         // calls are open than a unit can tell of.
         let (left, others): (Vec<_>, Vec<_>) = steps.iter().partition(|step| self.has_open_call(&step.path));
+        let readings = self.readings;
         let left_count = if aetheris_fault::planted!("left-calls-wait-for-places") { 0 } else { left.len() };
         for (place, step) in left.into_iter().chain(others).enumerate() {
             more = self.draft_is_full();
@@ -174,6 +175,11 @@ impl<'r> Run<'r> {
                     ready.push(next);
                 }
                 None => decided = true,
+            }
+            // What was due on another state is looked for anew.
+            if self.readings != readings {
+                decided = true;
+                break;
             }
             // A write may have brought the news; and once an item has ended its map, no other of it begins.
             if self.failed || self.is_to_stop() || self.is_stopped(&step.path) != stopped {

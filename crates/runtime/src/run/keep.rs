@@ -92,6 +92,7 @@ impl Run<'_> {
         }
         self.names = names::of(self.draft.state(), &self.rows.effects);
         self.calls = self.draft.state().tool_calls(&self.plan);
+        self.readings = self.readings.wrapping_add(1);
         // A map may have begun anew, with another list.
         self.lists.clear();
         self.memory = memory::of_run(self.draft.state(), &self.rows, &self.names);

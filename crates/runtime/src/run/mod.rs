@@ -158,6 +158,8 @@ struct Run<'r> {
     plan: Arc<CompiledPlan>,
     /// Questions of this run to reconcile tools.
     questions: u32,
+    /// How often the job was read again.
+    readings: u64,
     rt: &'r Runtime,
     /// The unit that is being written while the run goes on.
     sent: Option<Sent<'r>>,
@@ -253,6 +255,7 @@ impl<'r> Run<'r> {
             held: BTreeMap::new(),
             plan,
             questions: 0,
+            readings: 0,
             rt,
             sent: None,
             signals_met: 0,
