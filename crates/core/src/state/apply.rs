@@ -139,11 +139,12 @@ impl JobState {
     }
 
     pub(super) fn step(&mut self, node: &StepPath, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
-        let status = self.step_status(node);
-        let to = status.next(trigger).map_err(|source| Illegal::Step { node: node.clone(), source })?;
-        self.note_item(node, to)?;
+        if node.item().is_some() {
+            let to = self.step_status(node).next(trigger);
+            self.note_item(node, to.map_err(|source| Illegal::Step { node: node.clone(), source })?)?;
+        }
         let step = self.steps.entry(node.clone()).or_default();
-        step.status = to;
+        step.status = step.status.next(trigger).map_err(|source| Illegal::Step { node: node.clone(), source })?;
         Ok(step)
     }
 
@@ -285,10 +286,10 @@ impl JobState {
             let whole = items.stopped_by.is_none() || !success;
             items.is_over() && whole && !(e.absorbed && items.lost_by.is_some())
         };
-        if e.node.is_whole() && self.items_of(&e.node).is_some_and(|items| !ends(items)) {
+        let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
+        if step.items.as_ref().is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
         }
-        let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
         step.absorbed = e.absorbed;
         step.error.clone_from(&e.error);
         step.given_up = e.given_up;
