@@ -36,7 +36,8 @@ pub const LABEL_SEPARATORS: [char; 2] = [':', '='];
 pub const JOB_EVENTS_MAX: u64 = 100_000;
 /// Most memory of the values that one job keeps (its message, the inputs of its calls, its outputs and kept signals), in
 /// bytes as [`crate::json::Json::memory`] has them: whoever goes on with the job has them all. No step starts beyond it,
-/// so that it is exceeded by the inputs and outputs of the steps under way at most ([`PARALLEL_STEPS_MAX`]).
+/// so that it is exceeded by the inputs and outputs of the steps under way at most ([`PARALLEL_STEPS_MAX`]), and by the list
+/// of what one map came to, which stands beside its items once it has ended.
 pub const JOB_MEMORY_MAX: usize = 512 * 1024 * 1024;
 /// Turns of a job that follow each other without other tasks of the thread having had theirs.
 pub const TURNS_AT_ONCE: usize = 8;

@@ -129,10 +129,7 @@ impl<'s> Scope<'s> {
     /// What is known of names before a template is read.
     fn known(self) -> Names {
         let mut known = Names::default();
-        if let Some(item) = self.item {
-            known.locals.push(item.name.to_owned());
-            known.locals.push(index_name(item.name));
-        }
+        known.know_item(self.item.map(|item| item.name));
         known
     }
 
@@ -187,10 +184,7 @@ impl From<Place> for Standing<'_> {
 impl Standing<'_> {
     fn known(self) -> Names {
         let mut known = Names { draws: self.draws, place: Some(self.place), ..Names::default() };
-        if let Some(item) = self.item {
-            known.locals.push(item.to_owned());
-            known.locals.push(index_name(item));
-        }
+        known.know_item(self.item);
         known
     }
 }

@@ -147,6 +147,15 @@ impl NodeKind {
             Self::Condition | Self::Llm(_) | Self::Map(_) | Self::Tool { .. } | Self::Transform(_) => false,
         }
     }
+
+    /// Whether it can be done for each item of a map.
+    #[must_use]
+    pub const fn is_for_items(&self) -> bool {
+        match self {
+            Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
+            Self::Condition | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
+        }
+    }
 }
 
 /// What is done in one step: by a node, or for an item of one.
@@ -170,6 +179,26 @@ impl Work {
     #[must_use]
     pub const fn new(kind: NodeKind) -> Self {
         Self { kind, retry: None, timeout: None, when: None }
+    }
+
+    /// The map that it is, if it is one.
+    #[must_use]
+    pub const fn map(&self) -> Option<&MapNode> {
+        match &self.kind {
+            NodeKind::Map(map) => Some(map),
+            NodeKind::Condition
+            | NodeKind::Llm(_)
+            | NodeKind::Sleep(_)
+            | NodeKind::Tool { .. }
+            | NodeKind::Transform(_)
+            | NodeKind::Wait(_) => None,
+        }
+    }
+
+    /// What is done for each item, if it is a map.
+    #[must_use]
+    pub fn each(&self) -> Option<&Self> {
+        self.map().map(|map| &*map.each)
     }
 }
 

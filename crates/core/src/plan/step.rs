@@ -1,6 +1,6 @@
 //! A step as its plan describes it: where it is, and what is done there.
 
-use super::{CompiledPlan, MapNode, Node, NodeKind, Work};
+use super::{CompiledPlan, MapNode, Node, Work};
 use crate::path::StepPath;
 
 /// A node, or the work for one item of a node.
@@ -33,39 +33,6 @@ impl<'p> Step<'p> {
     pub fn absorbs(&self) -> bool {
         let collects = self.node.work.map().is_some_and(|map| !map.on_item_failure.is_stop());
         self.node.on_failure.absorbs() || (collects && self.path.item().is_some())
-    }
-}
-
-impl Work {
-    /// The map that it is, if it is one.
-    #[must_use]
-    pub const fn map(&self) -> Option<&MapNode> {
-        match &self.kind {
-            NodeKind::Map(map) => Some(map),
-            NodeKind::Condition
-            | NodeKind::Llm(_)
-            | NodeKind::Sleep(_)
-            | NodeKind::Tool { .. }
-            | NodeKind::Transform(_)
-            | NodeKind::Wait(_) => None,
-        }
-    }
-
-    /// What is done for each item, if it is a map.
-    #[must_use]
-    pub fn each(&self) -> Option<&Self> {
-        self.map().map(|map| &*map.each)
-    }
-}
-
-impl NodeKind {
-    /// Whether it can be done for each item of a map.
-    #[must_use]
-    pub const fn is_for_items(&self) -> bool {
-        match self {
-            Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
-            Self::Condition | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
-        }
     }
 }
 

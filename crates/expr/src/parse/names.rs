@@ -4,7 +4,7 @@ use aetheris_core::event::Draw;
 use aetheris_core::id::NodeId;
 use serde_json::Value;
 
-use super::{Parser, Result};
+use super::{Names, Parser, Result};
 use crate::Place;
 use crate::ast::{Expr, OfNode, Root};
 use crate::error::{ExprError, shortened};
@@ -32,6 +32,16 @@ pub(crate) fn is_free_name(name: &str) -> bool {
     let word = first && letters.all(|letter| letter == '_' || letter.is_ascii_alphanumeric());
     let taken = [&RESERVED[..], &KEYWORDS, &VALUES_NOT_YET, &WORDS].concat();
     word && drawn_by(name).is_none() && !taken.contains(&name)
+}
+
+impl Names {
+    /// The item that a template is about, and its place, have names like locals.
+    pub(crate) fn know_item(&mut self, item: Option<&str>) {
+        if let Some(item) = item {
+            self.locals.push(item.to_owned());
+            self.locals.push(crate::index_name(item));
+        }
+    }
 }
 
 impl Parser<'_> {

@@ -20,17 +20,20 @@ use crate::ops::{Known, known_outcome, unanswered};
 
 /// A try begins, unless the step is on its way already.
 pub(super) fn start(view: &View<'_>) -> Prepared {
-    let number = view.try_number();
-    if number == view.tries() {
-        return Prepared::default();
-    }
-    Prepared::of([Fact::of(NodeStarted { needs: needs(view), ..NodeStarted::new(view.path.clone(), number) })])
+    start_with(view, None)
 }
 
 /// The same of a map, which is to work through so many items.
 pub(super) fn start_map(view: &View<'_>, items: Items) -> Prepared {
+    start_with(view, Some(items))
+}
+
+fn start_with(view: &View<'_>, items: Option<Items>) -> Prepared {
     let number = view.try_number();
-    let (items, needs) = (Some(items), needs(view));
+    if number == view.tries() {
+        return Prepared::default();
+    }
+    let needs = needs(view);
     Prepared::of([Fact::of(NodeStarted { items, needs, ..NodeStarted::new(view.path.clone(), number) })])
 }
 

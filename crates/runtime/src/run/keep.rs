@@ -37,7 +37,8 @@ impl Run<'_> {
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
             }
-            let called = fact.event.step().cloned();
+            let bounded = self.plan.plan().budget.max_tool_calls.is_some();
+            let called = fact.event.step().filter(|_| bounded).cloned();
             let before = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
             let after = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));

@@ -126,7 +126,7 @@ struct Run<'r> {
     ahead: usize,
     /// From when on the store accepts that a call in doubt has not happened, where it has just refused to.
     accepted_from: BTreeMap<IdempotencyKey, Timestamp>,
-    /// The tool calls that the job has used up.
+    /// The tool calls that the job has used up; kept up to date where its budget bounds them.
     calls: u32,
     /// Whether the answer of something outside the process is drafted and not written yet.
     answered: bool,

@@ -27,7 +27,7 @@ pub struct View<'a> {
     pub accepted_from: Option<Timestamp>,
     /// What is drawn of chance while the decision is made.
     pub drawing: Drawing,
-    /// The tool calls that the job has used up.
+    /// The tool calls that the job has used up, where its budget bounds them.
     pub calls: u32,
     /// The run's fence.
     pub fence: Fence,

@@ -1,6 +1,9 @@
 //! What is told of a map: how its items stand, what each was given and came to, and those about which somebody is asked.
 
-use aetheris_core::event::{Failure, Items, NodeFinished, NodeSkipped, NodeStarted, SkipReason, StepResult};
+use aetheris_core::event::{
+    DoubtOutcome, Failure, InDoubtResolved, Items, NodeFinished, NodeSkipped, NodeStarted, Resolver, SkipReason,
+    StepInDoubt, StepResult,
+};
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, finished, started};
@@ -97,4 +100,41 @@ async fn an_item_about_which_somebody_is_asked_is_listed() {
     assert_eq!(told["steps"]["n[0]"]["status"], "in_doubt");
     assert_eq!(items(&told["steps"]["n"])["open"], 1);
     assert_eq!(told["waiting"]["node_id"], "n[0]");
+}
+
+/// An item that was given up over its call is listed as long as nobody has said what became of that.
+#[tokio::test]
+async fn an_item_whose_call_was_given_up_is_listed() {
+    let bed = Bed::new();
+    bed.call("PUT", "/api/agents/sales", SALES).await.is(201);
+    let job = bed.send("sales", "[]").await;
+    let hand = bed.claim().await;
+    let two = Items { collect: true, count: 2 };
+    hand.push([
+        NodeStarted { items: Some(Items { collect: true, count: 0 }), ..started("m") }.into(),
+        finished("m", None).into(),
+        NodeStarted { items: Some(two), ..started("n") }.into(),
+    ])
+    .await;
+    hand.permit("n[0]").await;
+    let given_up = InDoubtResolved {
+        by: Resolver::Policy,
+        grounds: None,
+        node: "n[0]".into(),
+        note: None,
+        outcome: DoubtOutcome::Unresolved,
+        permit: 1,
+        result: None,
+        settle_us: None,
+        then: None,
+    };
+    let end = NodeFinished {
+        absorbed: true,
+        error: Some(Failure::new("in_doubt_unresolved", "nobody knows")),
+        ..NodeFinished::new("n[0]", StepResult::PermanentFailure)
+    };
+    let doubt = StepInDoubt { node: "n[0]".into(), permit: 1, policy: 0, reason: "reset".to_owned() };
+    hand.push([doubt.into(), given_up.into(), end.into()]).await;
+    let told = bed.get(&format!("/api/jobs/{job}")).await.is(200).clone();
+    assert_eq!(told["steps"]["n[0]"]["left_in_doubt"], "unresolved", "{}", told["steps"]);
 }

@@ -494,6 +494,7 @@ async fn what_was_given_up_is_held_no_more() {
     fail.notify_one();
     let state = world.until(job, &[JobStatus::Waiting]).await;
     assert_eq!(state.blocks.iter().map(|blocked| blocked.node.to_string()).collect::<Vec<_>>(), ["w"]);
+    assert!(world.passed() < Duration::from_secs(50), "no back-off is waited for: {:?}", world.passed());
     world.signal(job, "k", json!(7)).await.unwrap();
     world.done(job).await;
     assert_eq!(world.result(job).await, json!(7));
