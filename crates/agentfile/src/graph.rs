@@ -6,23 +6,26 @@ use std::sync::Arc;
 use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::plan::{
-    Budget, EffectClass, GraphError, Join, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind,
+    Budget, EffectClass, GraphError, Join, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind, refused_rounds,
 };
 use aetheris_core::retry::RetryPolicy;
 use aetheris_expr::{Context, Texts};
 
 use crate::error::{Code, Errors};
 use crate::nodes::Draft;
-use crate::read::suggestion;
+use crate::read::{shortened, suggestion};
 use crate::templates::{Use, Uses};
+use crate::tools::Tools;
 
 /// Most circles that are reported of one file.
 const CIRCLES_MAX: usize = 20;
 
 /// Checks everything between nodes.
-pub(crate) fn check(drafts: &[Draft<'_>], tools: &BTreeSet<&str>, uses: &Uses<'_>, errors: &mut Errors) {
+pub(crate) fn check(drafts: &[Draft<'_>], tools: &Tools<'_>, uses: &Uses<'_>, errors: &mut Errors) {
     let mut graph = Graph::new(drafts);
-    graph.names(drafts, tools, errors);
+    graph.names(drafts, &tools.names, errors);
+    graph.critics(drafts, errors);
+    rounds(drafts, tools, errors);
     let order = graph.circles(drafts, errors);
     graph.references(drafts, uses, order.as_deref(), errors);
     if let Some(order) = order {
@@ -102,6 +105,12 @@ impl Graph {
                 GraphError::BadId(_) | GraphError::BadItemKind { .. } | GraphError::BadJoin { .. } => {}
                 // Circles are looked for once more, when nothing else hides them.
                 GraphError::Cycle(_) => {}
+                // Critics and rounds are checked by themselves.
+                GraphError::BadCritic(_)
+                | GraphError::NeedsCritic { .. }
+                | GraphError::UnknownCritic { .. }
+                | GraphError::MapRefines(_)
+                | GraphError::RepeatsEffect { .. } => {}
             }
         }
     }
@@ -149,7 +158,7 @@ impl Graph {
     /// Every node that a template names must exist, and be needed by the template's node, directly or
     /// through others; else what it says would depend on which came first. After a circle nobody's needs are known.
     fn references(&self, drafts: &[Draft<'_>], uses: &Uses<'_>, order: Option<&[usize]>, errors: &mut Errors) {
-        let upstream = order.map(|order| self.upstream(order));
+        let upstream = order.map(|order| self.seen(drafts, self.upstream(order)));
         let names: Vec<&str> = self.index.keys().map(NodeId::as_str).collect();
         for place in &uses.list {
             if errors.is_full() {
@@ -160,7 +169,17 @@ impl Graph {
                     (None, _, _) => {
                         format!("refers to the node `{id}`, which is not in this plan{}", hint(id.as_str(), &names))
                     }
+                    (Some(target), _, _) if drafts[*target].is_critic => {
+                        format!("refers to `{id}`, which is a critic: it has no output in templates")
+                    }
                     (Some(target), Some(node), _) if *target == node => "refers to its own node".to_owned(),
+                    (Some(target), Some(node), Some(upstream))
+                        if drafts[node].is_critic && !upstream[node].has(*target) =>
+                    {
+                        format!(
+                            "refers to the node `{id}`, which not every node that it judges needs, directly or through others"
+                        )
+                    }
                     (Some(target), Some(node), Some(upstream)) if !upstream[node].has(*target) => {
                         format!(
                             "refers to the node `{id}`, which it does not need, directly or through others: add `{id}` to its `needs`"
@@ -169,6 +188,52 @@ impl Graph {
                     _ => continue,
                 };
                 report(place, drafts, message, errors);
+            }
+        }
+    }
+
+    /// What each node sees: what it needs; a critic what all those see that it judges.
+    fn seen(&self, drafts: &[Draft<'_>], upstream: Vec<Bits>) -> Vec<Bits> {
+        let mut seen = upstream;
+        for critic in (0..drafts.len()).filter(|draft| drafts[*draft].is_critic) {
+            let judged = (0..drafts.len()).filter(|judged| self.critic_of(&drafts[*judged]) == Some(critic));
+            let all = judged.map(|judged| seen[judged].clone()).reduce(|mut all, other| {
+                all.meet(&other);
+                all
+            });
+            seen[critic] = all.unwrap_or_else(|| seen[critic].clone());
+        }
+        seen
+    }
+
+    /// The position of the critic that a node names.
+    fn critic_of(&self, draft: &Draft<'_>) -> Option<usize> {
+        draft.critic.as_ref().and_then(|(critic, _)| self.index.get(critic)).copied()
+    }
+
+    /// A critic is named by a node, and by nobody's needs.
+    fn critics(&self, drafts: &[Draft<'_>], errors: &mut Errors) {
+        let is_critic = |id: &NodeId| self.index.get(id).is_some_and(|at| drafts[*at].is_critic);
+        let critics = || self.index.iter().filter(|(_, at)| drafts[**at].is_critic).map(|(id, _)| id.as_str());
+        for draft in drafts {
+            let Some((id, _)) = &draft.id else { continue };
+            if let Some((critic, item)) = draft.critic.as_ref().filter(|(critic, _)| !is_critic(critic)) {
+                let error = GraphError::UnknownCritic { critic: critic.clone(), node: id.clone() };
+                let near = hint(critic.as_str(), &critics().collect::<Vec<_>>());
+                item.wrong(errors, Code::UnknownNeed, format!("{error}{near}"));
+            }
+            for (need, item) in draft.needs.iter().filter(|(need, _)| is_critic(need)) {
+                let error = GraphError::NeedsCritic { critic: need.clone(), node: id.clone() };
+                item.wrong(errors, Code::BadValue, format!("{error}: remove it"));
+            }
+        }
+        let named: BTreeSet<usize> = drafts.iter().filter_map(|draft| self.critic_of(draft)).collect();
+        for (at, draft) in drafts.iter().enumerate().filter(|(at, draft)| draft.is_critic && !named.contains(at)) {
+            let id = draft.id.as_ref().map_or("", |(id, _)| id.as_str());
+            // A name that is used twice was reported.
+            if self.index.get(id) == Some(&at) {
+                let message = format!("no node has `critic: {id}`, so that it is never asked: name it, or remove it");
+                draft.item.wrong(errors, Code::UnreachableNode, message);
             }
         }
     }
@@ -218,6 +283,25 @@ impl Graph {
             };
             let id = draft.id.as_ref().map_or("", |(id, _)| id.as_str());
             item.wrong(errors, Code::UnreachableNode, format!("node `{id}` can never run: {why}; remove it"));
+        }
+    }
+}
+
+/// What may not be done again is refused where it would be.
+fn rounds(drafts: &[Draft<'_>], tools: &Tools<'_>, errors: &mut Errors) {
+    for (draft, node) in drafts.iter().filter_map(|draft| Some((draft, draft.node.as_ref()?))) {
+        for error in refused_rounds(node, &tools.tools) {
+            draft.item.wrong(errors, Code::BadValue, error.to_string());
+        }
+        if let Some((key, item)) =
+            draft.literal_key.as_ref().filter(|_| node.is_judged() && node.work.max_refines() > 0)
+        {
+            let message = format!(
+                "each round of this wait would have the key `{}`, and a key names one wait: add `{{{{ round }}}}` to it, or write \
+                 `max_refines: 0`",
+                shortened(key)
+            );
+            item.wrong(errors, Code::DuplicateCorrelationKey, message);
         }
     }
 }
@@ -301,6 +385,10 @@ impl Bits {
 
     fn has(&self, at: usize) -> bool {
         self.0[at / 64] & (1 << (at % 64)) != 0
+    }
+
+    fn meet(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine &= theirs);
     }
 
     fn join(&mut self, other: &Self) {

@@ -134,7 +134,7 @@ fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
     inner.refuse(&["compensations"], errors);
     inner.finish(errors);
     let drafts = drafts?;
-    graph::check(&drafts, &tools.names, &uses, errors);
+    graph::check(&drafts, &tools, &uses, errors);
     let nodes: Option<Vec<Node>> = drafts.into_iter().map(|draft| draft.node).collect();
     Some(Plan {
         answer,

@@ -1,5 +1,6 @@
 //! The nodes of a plan.
 
+mod critic;
 mod map;
 
 use std::collections::BTreeSet;
@@ -11,7 +12,10 @@ use aetheris_core::plan::{
     AnswerFormat, Join, LlmNode, Node, NodeKind, OnDeadline, OnFailure, WaitNode, WaitType, Work,
 };
 use aetheris_core::retry::RetryPolicy;
+use aetheris_expr::Rounds;
 use aetheris_schema::Schema;
+
+use critic::Refining;
 
 use crate::error::{Code, Errors};
 use crate::read::{Fields, Item, check_name, shortened};
@@ -19,7 +23,7 @@ use crate::settings;
 use crate::templates::{Uses, each};
 use crate::tree::Data;
 
-const KINDS: [(&str, Kind); 7] = [
+const KINDS: [(&str, Kind); 8] = [
     ("tool", Kind::Tool),
     ("llm", Kind::Llm),
     ("wait", Kind::Wait),
@@ -27,16 +31,17 @@ const KINDS: [(&str, Kind); 7] = [
     ("condition", Kind::Condition),
     ("transform", Kind::Transform),
     ("map", Kind::Map),
+    ("critic", Kind::Critic),
 ];
-const KINDS_NOT_YET: [&str; 3] = ["agent", "job", "critic"];
-const FIELDS_NOT_YET: [&str; 7] =
-    ["blackboard", "overwrite", "validate", "critic", "max_refines", "refine_repeats_effect", "compensate"];
+const KINDS_NOT_YET: [&str; 2] = ["agent", "job"];
+const FIELDS_NOT_YET: [&str; 3] = ["blackboard", "overwrite", "compensate"];
 const ON_FAILURE: [(&str, OnFailure); 2] = [("fail_fast", OnFailure::FailFast), ("fail_safe", OnFailure::FailSafe)];
 const TEMPERATURE_MAX: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Condition,
+    Critic,
     Llm,
     Map,
     Sleep,
@@ -48,7 +53,11 @@ enum Kind {
 /// A node as far as it could be read, with the places that later checks name.
 #[derive(Debug)]
 pub(crate) struct Draft<'t> {
+    /// The critic that it names.
+    pub(crate) critic: Option<(NodeId, Item<'t>)>,
     pub(crate) id: Option<(NodeId, Item<'t>)>,
+    /// Whether it is a critic itself.
+    pub(crate) is_critic: bool,
     pub(crate) item: Item<'t>,
     pub(crate) needs: Vec<(NodeId, Item<'t>)>,
     pub(crate) node: Option<Node>,
@@ -74,7 +83,9 @@ pub(crate) fn read<'t>(
     errors: &mut Errors,
 ) -> Draft<'t> {
     let mut draft = Draft {
+        critic: None,
         id: None,
+        is_critic: false,
         item: item.clone(),
         needs: Vec::new(),
         node: None,
@@ -112,17 +123,24 @@ impl<'t> Reader<'_, 't> {
     fn node(&mut self, fields: &mut Fields<'t>) {
         let kind_item = fields.need("kind", self.errors);
         let kind = kind_item.as_ref().and_then(|item| item.choice(&KINDS, &KINDS_NOT_YET, self.errors));
+        if kind == Some(Kind::Critic) {
+            self.draft.is_critic = true;
+            self.refuse_of_critic(fields);
+        }
         self.needs(fields);
+        self.critic_of(fields);
         let join = self.join(fields);
         let on_failure = fields.take("on_failure").and_then(|item| item.choice(&ON_FAILURE, &[], self.errors));
         let when = fields.take("when");
         let text = when.as_ref().and_then(|item| self.condition(item));
         self.draft.when = text.zip(when);
-        let work = self.work(fields, kind, text, &FIELDS_NOT_YET);
+        let has_critic = self.draft.critic.is_some();
+        let work = self.work(fields, kind, text, has_critic, &FIELDS_NOT_YET);
         if let (Some(work), Some((id, _))) = (work, &self.draft.id) {
             let needs = self.draft.needs.iter().map(|(need, _)| need.clone()).collect();
             let on_failure = on_failure.unwrap_or_default();
-            self.draft.node = Some(Node { id: id.clone(), join, needs, on_failure, work });
+            let critic = self.draft.critic.as_ref().map(|(critic, _)| critic.clone());
+            self.draft.node = Some(Node { critic, id: id.clone(), join, needs, on_failure, work });
         }
     }
 
@@ -132,15 +150,26 @@ impl<'t> Reader<'_, 't> {
         fields: &mut Fields<'t>,
         kind: Option<Kind>,
         when: Option<&str>,
+        has_critic: bool,
         not_yet: &[&'static str],
     ) -> Option<Work> {
         let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, self.errors));
         let retry = fields.take("retry").map(|item| settings::retry(&item, self.defaults.retry, self.errors));
+        let Refining { max_refines, refine_repeats_effect, validate } = self.refining(fields, has_critic);
         fields.refuse(not_yet, self.errors);
         // The keys of an unknown kind are unknown too: its mistake is reported once.
-        let kind = self.kind(kind?, fields);
+        let kind = kind?;
+        let outer = self.uses.rounds;
+        self.uses.rounds = match kind {
+            Kind::Critic => Rounds::OfCritic,
+            _ if has_critic || validate.is_some() => Rounds::Own,
+            _ => Rounds::None,
+        };
+        let kind = self.kind(kind, fields);
+        self.uses.rounds = outer;
         fields.finish(self.errors);
-        Some(Work { kind: kind?, retry, timeout, when: when.map(str::to_owned) })
+        let (kind, when) = (kind?, when.map(str::to_owned));
+        Some(Work { kind, max_refines, refine_repeats_effect, retry, timeout, validate, when })
     }
 
     fn needs(&mut self, fields: &mut Fields<'t>) {
@@ -198,6 +227,7 @@ impl<'t> Reader<'_, 't> {
     fn kind(&mut self, kind: Kind, fields: &mut Fields<'t>) -> Option<NodeKind> {
         match kind {
             Kind::Tool => self.tool(fields),
+            Kind::Critic => self.critic(fields).map(NodeKind::Critic),
             Kind::Llm => self.llm(fields).map(NodeKind::Llm),
             Kind::Map => self.map(fields).map(NodeKind::Map),
             Kind::Wait => self.wait(fields).map(NodeKind::Wait),
@@ -246,11 +276,16 @@ impl<'t> Reader<'_, 't> {
     fn llm(&mut self, fields: &mut Fields<'t>) -> Option<LlmNode> {
         let formats = [("text", AnswerFormat::Text), ("json", AnswerFormat::Json)];
         fields.refuse(&["schema"], self.errors);
+        let format = fields.take("format").and_then(|item| item.choice(&formats, &[], self.errors)).unwrap_or_default();
+        self.question(fields, format)
+    }
+
+    /// What a model is asked, and how.
+    fn question(&mut self, fields: &mut Fields<'t>, format: AnswerFormat) -> Option<LlmNode> {
         let prompt = fields.need("prompt", self.errors);
         let prompt = self.text(prompt);
         let system = fields.take("system");
         let system = self.text(system);
-        let format = fields.take("format").and_then(|item| item.choice(&formats, &[], self.errors)).unwrap_or_default();
         let temperature = fields.take("temperature").and_then(|item| item.decimal(0.0, TEMPERATURE_MAX, self.errors));
         let max_tokens = fields.take("max_tokens").and_then(|item| item.small(1, u32::MAX, self.errors));
         let model = match fields.take("model") {

@@ -216,7 +216,11 @@ fn nodes() -> Vec<Value> {
             "enum": ["fail_fast", "fail_safe"], "default": "fail_fast"
         },
         "timeout": { "$ref": "#/$defs/duration" },
-        "retry": { "$ref": "#/$defs/retry" }
+        "retry": { "$ref": "#/$defs/retry" },
+        "critic": { "$ref": "#/$defs/id" },
+        "validate": { "$ref": "#/$defs/schema" },
+        "max_refines": max_refines(),
+        "refine_repeats_effect": { "type": "boolean", "default": false }
     });
     let node = |kind: &str, required: &[&str], own: Value| {
         let required: Vec<&str> = ["id", "kind"].iter().chain(required).copied().collect();
@@ -236,7 +240,30 @@ fn nodes() -> Vec<Value> {
         node("condition", &["when"], json!({})),
         node("transform", &["output"], json!({ "output": { "$ref": "#/$defs/templates" } })),
         map(&common),
+        critic(),
     ]
+}
+
+fn max_refines() -> Value {
+    json!({
+        "description": "How often the work is done again after its output was rejected.",
+        "type": "integer", "minimum": 0, "maximum": limits::REFINES_MAX, "default": limits::REFINES_DEFAULT
+    })
+}
+
+/// A critic is asked about the outputs of others.
+fn critic() -> Value {
+    let mut own = llm();
+    if let Some(own) = own.as_object_mut() {
+        own.remove("format");
+    }
+    let common = json!({
+        "id": { "$ref": "#/$defs/id" },
+        "kind": { "const": "critic" },
+        "timeout": { "$ref": "#/$defs/duration" },
+        "retry": { "$ref": "#/$defs/retry" }
+    });
+    object(&["id", "kind", "prompt"], with(&common, &own))
 }
 
 /// A map has neither tries nor a timeout of its own.
@@ -267,7 +294,10 @@ fn items() -> Vec<Value> {
     let common = json!({
         "when": { "$ref": "#/$defs/condition" },
         "timeout": { "$ref": "#/$defs/duration" },
-        "retry": { "$ref": "#/$defs/retry" }
+        "retry": { "$ref": "#/$defs/retry" },
+        "validate": { "$ref": "#/$defs/schema" },
+        "max_refines": max_refines(),
+        "refine_repeats_effect": { "type": "boolean", "default": false }
     });
     let work = |kind: &str, required: &str, own: Value| {
         let mut properties = with(&common, &own);

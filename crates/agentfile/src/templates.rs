@@ -1,7 +1,7 @@
 //! Checks the templates of a file where they stand, and remembers what they refer to.
 
 use aetheris_core::plan::MapNode;
-use aetheris_expr::{ExprError, Place, References, Standing};
+use aetheris_expr::{ExprError, Place, References, Rounds, Standing};
 
 use crate::error::{Code, Errors};
 use crate::path::Path;
@@ -26,6 +26,8 @@ pub(crate) struct Uses<'t> {
     /// Whether those that are read may ask for values that nobody can compute again.
     pub(crate) draws: bool,
     pub(crate) list: Vec<Use<'t>>,
+    /// What those that are read may name of rounds.
+    pub(crate) rounds: Rounds,
 }
 
 impl<'t> Uses<'t> {
@@ -39,19 +41,19 @@ impl<'t> Uses<'t> {
     /// Checks every text inside a value of the plan.
     pub(crate) fn value(&mut self, item: &Item<'t>, node: Option<usize>, errors: &mut Errors) {
         each(item.tree, &item.path, &mut |path, line, text| {
-            let checked = aetheris_expr::check_template(text, self.standing());
+            let checked = aetheris_expr::check_template(text, self.standing(self.rounds));
             self.keep(checked, path, line, node, errors);
         });
     }
 
     /// Checks a condition.
     pub(crate) fn condition(&mut self, item: &Item<'t>, text: &str, node: usize, errors: &mut Errors) {
-        let checked = aetheris_expr::check_condition(text, self.standing());
+        let checked = aetheris_expr::check_condition(text, self.standing(Rounds::None));
         self.keep(checked, &item.path, item.line(), Some(node), errors);
     }
 
-    fn standing(&self) -> Standing<'_> {
-        Standing { draws: self.draws, item: self.item.as_deref(), place: Place::Plan }
+    fn standing(&self, rounds: Rounds) -> Standing<'_> {
+        Standing { draws: self.draws, item: self.item.as_deref(), place: Place::Plan, rounds }
     }
 
     fn keep(
@@ -96,7 +98,7 @@ fn told(error: &ExprError, names: &[&str]) -> String {
         | ExprError::NoHost
         | ExprError::NotAllowedHere { .. }
         | ExprError::Early { .. }
-        | ExprError::NotYet { .. }
+        | ExprError::NoRounds { .. }
         | ExprError::Segment { .. }
         | ExprError::Syntax { .. }
         | ExprError::TooLarge
@@ -111,12 +113,12 @@ fn told(error: &ExprError, names: &[&str]) -> String {
 /// What kind of mistake it is in a file.
 pub(crate) fn code(error: &ExprError) -> Code {
     match error {
-        ExprError::NotYet { .. } => Code::NotSupportedYet,
         ExprError::Budget
         | ExprError::Failed { .. }
         | ExprError::Host { .. }
         | ExprError::NoHost
         | ExprError::NotAllowedHere { .. }
+        | ExprError::NoRounds { .. }
         | ExprError::Segment { .. }
         | ExprError::Syntax { .. }
         | ExprError::TooLarge

@@ -57,7 +57,7 @@ fn what_is_not_in_this_build_says_so() {
             "not_supported_yet plan.nodes[0].schema 4",
             "not_supported_yet plan.nodes[1].blackboard 5",
             "not_supported_yet plan.nodes[1].overwrite 5",
-            "not_supported_yet plan.nodes[2].output[0] 6",
+            "bad_template plan.nodes[2].output[0] 6",
         ],
     );
     let unknown = &refused(&nodes("    - { id: a, kind: transform, output: 1, zzzzzz: 1, joim: 1 }\n"));
@@ -365,11 +365,10 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
             "not_supported_yet plan.nodes[0].kind 12",
             "not_supported_yet plan.nodes[1].do.kind 13",
             "not_supported_yet plan.nodes[2].kind 14",
-            "not_supported_yet plan.nodes[3].kind 15",
+            "missing_key plan.nodes[3].prompt 15",
+            "missing_key plan.nodes[3].model 15",
             "bad_value plan.nodes[4].join 19",
-            "not_supported_yet plan.nodes[4].validate 21",
-            "not_supported_yet plan.nodes[4].critic 22",
-            "not_supported_yet plan.nodes[4].max_refines 23",
+            "unknown_need plan.nodes[4].critic 22",
             "not_supported_yet plan.nodes[4].compensate 24",
         ],
     );
@@ -388,7 +387,7 @@ fn keys_of_the_format_that_this_build_does_not_execute_are_not_unknown() {
             "not_supported_yet tools.t.description 8",
             "not_supported_yet tools.t.input_schema 8",
             "not_supported_yet plan.compensations 10",
-            "not_supported_yet plan.nodes[0].refine_repeats_effect 12",
+            "bad_value plan.nodes[0].refine_repeats_effect 12",
         ],
     );
 }
@@ -864,10 +863,7 @@ fn mistakes_in_a_map_are_named_where_they_are() {
         ),
         ("over: [], retry: {}, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].retry 4"]),
         ("over: [], timeout: 1s, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].timeout 4"]),
-        (
-            "over: [], do: { kind: transform, output: 1, validate: {} }",
-            &["not_supported_yet plan.nodes[0].do.validate 4"],
-        ),
+        ("over: [], do: { kind: transform, output: 1, critic: c }", &["unknown_key plan.nodes[0].do.critic 4"]),
         (
             "over: [], do: { id: x, needs: [m], kind: transform, output: 1, join: all, on_failure: fail_safe }",
             &[

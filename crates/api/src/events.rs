@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{
-    BranchStatus, DoubtOutcome, EventKind, InvocationOutcome, RequeueReason, Resolver, SkipReason, Then,
+    BranchStatus, DoubtOutcome, EventKind, InvocationOutcome, Judge, RequeueReason, Resolver, SkipReason, Then,
 };
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
@@ -84,6 +84,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("output", MAY, any),
             ("result", MUST, named::<schema::Result>),
             ("took_us", MAY, count),
+            ("verdict", MAY, named::<schema::Said>),
         ],
     ),
     (
@@ -150,6 +151,10 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
     ),
     (EventKind::JobPauseRequested, &[]),
     (EventKind::ValueRecorded, &[("node", MUST, text), ("values", MUST, drawn)]),
+    (
+        EventKind::NodeRefining,
+        &[("by", MUST, judge), ("feedback", MUST, text), ("node", MUST, text), ("round", MUST, count)],
+    ),
 ];
 
 /// An event of any kind.
@@ -194,6 +199,7 @@ impl ToSchema for AnyEvent {
             reference::<schema::Origin>(),
             reference::<schema::Pause>(),
             reference::<schema::Result>(),
+            reference::<schema::Said>(),
             reference::<schema::Time>(),
             reference::<schema::Wait>(),
         ] {
@@ -344,6 +350,10 @@ const OUTCOMES: [(InvocationOutcome, &str); 5] = [
     (InvocationOutcome::NotSent, "not_sent"),
     (InvocationOutcome::InDoubt, "in_doubt"),
 ];
+
+fn judge() -> Form {
+    names_of([Judge::Critic, Judge::Schema].map(Judge::as_str)).into()
+}
 
 fn resolver() -> Form {
     names_of(Resolver::ALL.map(Resolver::as_str)).into()

@@ -1,6 +1,6 @@
 //! What happened, and whether it still adds up: events, replay, verify, trace.
 
-use aetheris_core::event::{DoubtOutcome, Resolver, Source, StepResult};
+use aetheris_core::event::{DoubtOutcome, Resolver, Source, StepResult, Verdict};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, NodeId, SessionId, ToolName, WorkerId};
 use aetheris_core::job::JobStatus;
@@ -284,6 +284,9 @@ pub struct TraceStep {
     pub ended_by: Option<String>,
     /// Why it failed.
     pub error: Option<JobErrorView>,
+    /// What it was told of the round before, if it is a further round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<String>,
     /// When it ended.
     #[schema(value_type = Option<schema::Time>)]
     pub finished_at: Option<Timestamp>,
@@ -306,6 +309,10 @@ pub struct TraceStep {
     /// The node.
     #[schema(value_type = String)]
     pub node_id: StepPath,
+    /// What was asked of its critic, and further rounds of it, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(no_recursion)]
+    pub parts: Vec<Self>,
     /// How it ended.
     #[schema(value_type = Option<schema::Result>)]
     pub result: Option<StepResult>,
@@ -322,4 +329,8 @@ pub struct TraceStep {
     pub status: StepStatus,
     /// Its tool.
     pub tool: Option<TraceTool>,
+    /// What was said of its output: `pass`, `pending` or `reject`; of a critic, what that says. Absent where nothing judges it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Said>)]
+    pub verdict: Option<Verdict>,
 }

@@ -196,6 +196,9 @@ pub struct StepView {
     /// How its items stand, if it is a map that has begun. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<ItemsView>,
+    /// The round at which it is, or with which it has ended, where its output was rejected: 1, 2, … Absent in the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
     /// When its first try began.
     #[schema(value_type = Option<schema::Time>)]
     pub started_at: Option<Timestamp>,

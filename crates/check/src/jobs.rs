@@ -80,7 +80,8 @@ fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
             Event::NodeStarted(_)
             | Event::NodeSkipped(_)
             | Event::ToolInvocationStarted(_)
-            | Event::ValueRecorded(_) => {
+            | Event::ValueRecorded(_)
+            | Event::NodeRefining(_) => {
                 steps = true;
                 if versions == 0 {
                     wrong = wrong.or(Some(recorded.seq));

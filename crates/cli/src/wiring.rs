@@ -312,7 +312,7 @@ pub fn agent_check(config: &Config, env: &Environment, role: Role) -> Result<Age
 fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
     Arc::new(move |agent| {
         let unknown_model = |at: String, id: &NodeId, work: &Work| match &work.kind {
-            NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| AgentProblem {
+            NodeKind::Critic(llm) | NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| AgentProblem {
                 message: format!("node `{id}`: {why}"),
                 pointers: vec![format!("{at}/model"), "/model".to_owned()],
             }),

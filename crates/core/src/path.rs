@@ -14,8 +14,8 @@ pub const PARTS: [char; 4] = ['[', ']', '@', '/'];
 /// of a map, the round of a refinement, and the turn and call of a loop.
 ///
 /// Its text is its form in events, rows, timers and API responses: `n`, `n[3]`, `n@1`, `n/2.0`, `n[3]@1/2.0`. A step that is
-/// a whole node has the node's name, as every step had before there were parts. Paths sort by number: `n[2]` comes
-/// before `n[10]`.
+/// a whole node has the node's name, as every step had before there were parts. The step of a critic is where the one is that
+/// it judges, with `/critic` behind it: `n/critic`, `n@1/critic`. Paths sort by number: `n[2]` comes before `n[10]`.
 ///
 /// Every text is a path: one that ends in no well-formed part names a node. A plan with a node whose name has a mark of a
 /// part does not compile ([`PARTS`]), so that no two steps share a text.
@@ -26,28 +26,78 @@ pub struct StepPath {
     /// The first round is 0 and not written.
     round: u32,
     call: Option<(u32, u32)>,
+    /// It is the critic's judgement of what stands before it.
+    critic: bool,
 }
+
+/// How the text of a critic's step ends.
+const CRITIC: &str = "/critic";
 
 impl StepPath {
     /// The path of a step that is a whole node.
     #[must_use]
     pub const fn of(node: NodeId) -> Self {
-        Self { node, item: None, round: 0, call: None }
+        Self { node, item: None, round: 0, call: None, critic: false }
     }
 
     /// The path of one item of a map.
     #[must_use]
     pub const fn of_item(node: NodeId, item: u32) -> Self {
-        Self { node, item: Some(item), round: 0, call: None }
+        Self { node, item: Some(item), round: 0, call: None, critic: false }
     }
 
-    /// The item that the step is, where it is the whole work for one.
+    /// The item that the step is, or is a part of.
     #[must_use]
     pub const fn item(&self) -> Option<u32> {
-        match self {
-            Self { item: Some(item), round: 0, call: None, .. } => Some(*item),
-            Self { .. } => None,
-        }
+        self.item
+    }
+
+    /// The round of a refinement; 0 is the first.
+    #[must_use]
+    pub const fn round(&self) -> u32 {
+        self.round
+    }
+
+    /// Whether it is the step of a critic.
+    #[must_use]
+    pub const fn is_critic(&self) -> bool {
+        self.critic
+    }
+
+    /// Whether the step is all that is done of a node or an item: no round of it, and no part of one.
+    #[must_use]
+    pub const fn is_base(&self) -> bool {
+        self.round == 0 && self.call.is_none() && !self.critic
+    }
+
+    /// Whether it is a whole round, or what a critic says of one: no call of a loop.
+    #[must_use]
+    pub const fn is_part_of_round(&self) -> bool {
+        self.call.is_none()
+    }
+
+    /// The node or the item that it is, or is a part of.
+    #[must_use]
+    pub fn base(&self) -> Self {
+        self.in_round(0)
+    }
+
+    /// One round of the node or the item that it is, or is a part of.
+    #[must_use]
+    pub fn in_round(&self, round: u32) -> Self {
+        Self { node: self.node.clone(), item: self.item, round, call: None, critic: false }
+    }
+
+    /// The step in which it is judged by a critic.
+    #[must_use]
+    pub fn critic(&self) -> Self {
+        Self { critic: true, ..self.clone() }
+    }
+
+    /// The step that a critic's judges.
+    #[must_use]
+    pub fn judged(&self) -> Option<Self> {
+        self.critic.then(|| Self { critic: false, ..self.clone() })
     }
 
     /// The node that the step is, or is a part of.
@@ -59,7 +109,7 @@ impl StepPath {
     /// Whether the step is a whole node.
     #[must_use]
     pub const fn is_whole(&self) -> bool {
-        self.item.is_none() && self.round == 0 && self.call.is_none()
+        self.item.is_none() && self.is_base()
     }
 
     /// Its text; a whole node's is lent, not copied.
@@ -78,11 +128,16 @@ impl StepPath {
         if let Some((turn, call)) = self.call {
             text.push_str(&format!("/{turn}.{call}"));
         }
+        if self.critic {
+            text.push_str(CRITIC);
+        }
         Cow::Owned(text)
     }
 
     /// The parts of a text, from its end to its beginning, if it has any.
     fn parse(text: &str) -> Option<Self> {
+        let judged = text.strip_suffix(CRITIC);
+        let (critic, text) = (judged.is_some(), judged.unwrap_or(text));
         let (rest, call) = match text.rsplit_once('/') {
             Some((rest, call)) => {
                 let (turn, call) = call.split_once('.')?;
@@ -102,7 +157,7 @@ impl StepPath {
             None => (rest, None),
         };
         let whole = !node.is_empty() && !node.contains(PARTS);
-        whole.then(|| Self { node: NodeId::from(node), item, round, call })
+        whole.then(|| Self { node: NodeId::from(node), item, round, call, critic })
     }
 }
 
@@ -161,7 +216,7 @@ mod tests {
     use super::*;
 
     fn parts(text: &str) -> (String, Option<u32>, u32, Option<(u32, u32)>) {
-        let StepPath { node, item, round, call } = StepPath::from(text);
+        let StepPath { node, item, round, call, critic: _ } = StepPath::from(text);
         (node.to_string(), item, round, call)
     }
 
@@ -194,8 +249,23 @@ mod tests {
             "n/2",
             "n/2.",
         ];
-        let more =
-            ["n/.0", "n/2.0.1", "n/2.0/1.1", "n[1][2]", "n@1[2]", "n[1]x", "a/b", "n/2.0@1", "@1", "/1.1", "n[1] "];
+        let more = [
+            "n/.0",
+            "n/critics",
+            "/critic",
+            "n/critic/critic",
+            "n/critic@1",
+            "n/2.0.1",
+            "n/2.0/1.1",
+            "n[1][2]",
+            "n@1[2]",
+            "n[1]x",
+            "a/b",
+            "n/2.0@1",
+            "@1",
+            "/1.1",
+            "n[1] ",
+        ];
         for text in odd.into_iter().chain(more) {
             assert_eq!(parts(text), (text.to_owned(), None, 0, None));
         }
@@ -203,8 +273,22 @@ mod tests {
 
     #[test]
     fn every_text_comes_back_as_it_was_and_no_two_are_one_path() {
-        let texts =
-            ["n", "n[3]", "n@1", "n/2.0", "n[3]@1/2.0", "n[3]@1", "n[3]/2.0", "n@1/2.0", "n[03]", "n@0", "", "a/b"];
+        let texts = [
+            "n",
+            "n[3]",
+            "n@1",
+            "n/2.0",
+            "n[3]@1/2.0",
+            "n[3]@1",
+            "n[3]/2.0",
+            "n@1/2.0",
+            "n[03]",
+            "n@0",
+            "",
+            "a/b",
+            "n/critic",
+            "n@1/critic",
+        ];
         let paths: std::collections::BTreeSet<StepPath> = texts.iter().map(|text| StepPath::from(*text)).collect();
         assert_eq!(paths.len(), texts.len());
         for text in texts {
@@ -219,12 +303,42 @@ mod tests {
 
     #[test]
     fn paths_stand_in_the_order_of_their_numbers() {
-        let sorted =
-            ["m", "n", "n/0.0", "n/0.1", "n/2.0", "n/10.0", "n@1", "n@2/0.0", "n[0]", "n[2]", "n[2]@1", "n[10]", "o"];
+        let sorted = [
+            "m",
+            "n",
+            "n/critic",
+            "n/0.0",
+            "n/0.1",
+            "n/2.0",
+            "n/10.0",
+            "n@1",
+            "n@1/critic",
+            "n@2/0.0",
+            "n[0]",
+            "n[2]",
+            "n[2]@1",
+            "n[10]",
+            "o",
+        ];
         let mut paths = sorted.map(StepPath::from);
         paths.reverse();
         paths.sort();
         assert_eq!(paths.map(|path| path.to_string()), sorted);
+    }
+
+    #[test]
+    fn a_round_and_its_critic_are_parts_of_the_whole() {
+        for base in ["n", "n[3]"].map(StepPath::from) {
+            let round = base.in_round(2);
+            assert_eq!((round.to_string(), round.round()), (format!("{base}@2"), 2));
+            assert_eq!(round.critic().to_string(), format!("{base}@2/critic"));
+            assert_eq!(StepPath::from(&*round.critic().text()), round.critic());
+            assert_eq!((round.critic().judged(), round.judged()), (Some(round.clone()), None));
+            for part in [&base, &round, &round.critic(), &base.critic()] {
+                assert_eq!((part.base(), part.item(), part.is_base()), (base.clone(), base.item(), *part == base));
+            }
+            assert!(round.critic().is_critic() && !round.is_critic());
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod join;
 mod levels;
 mod map;
 mod node;
+mod refine;
 mod step;
 mod tool;
 
@@ -12,6 +13,7 @@ pub use doubt::{DoubtPolicy, Reconcile};
 pub use join::{Join, OnFailure};
 pub use map::{MapNode, OnItemFailure};
 pub use node::{AnswerFormat, LlmNode, Node, NodeKind, OnDeadline, WaitNode, WaitType, Work};
+pub use refine::refused_rounds;
 pub use step::Step;
 pub use tool::{EffectClass, HttpTool, Tool, ToolKind};
 
@@ -110,6 +112,42 @@ pub enum GraphError {
         /// The node.
         node: NodeId,
     },
+    /// A critic has what only other nodes have.
+    #[error("the critic `{0}` can have no needs, condition, schema or critic of its own")]
+    BadCritic(NodeId),
+    /// A node needs one that has no output for others.
+    #[error("node `{node}` needs `{critic}`, which is a critic and has no output for other nodes")]
+    NeedsCritic {
+        /// What it names.
+        critic: NodeId,
+        /// The node.
+        node: NodeId,
+    },
+    /// The critic of a node is none.
+    #[error("the critic of node `{node}` is `{critic}`, which is not a node of the kind critic in this plan")]
+    UnknownCritic {
+        /// What it names.
+        critic: NodeId,
+        /// The node.
+        node: NodeId,
+    },
+    /// A map would be done again as a whole.
+    #[error("the map `{0}` cannot be done again as a whole: write `max_refines: 0`, or `validate` inside its `do`")]
+    MapRefines(NodeId),
+    /// A node would do again what is done at most once.
+    #[error(
+        "node `{node}` calls `{tool}`, which is at_most_once, and would call it again when {} rejects its output: write \
+         `max_refines: 0`, or `refine_repeats_effect: true` if a rejected call may be made anew",
+        if *by_critic { "its critic" } else { "`validate`" }
+    )]
+    RepeatsEffect {
+        /// Whether a critic may reject it; else only a schema.
+        by_critic: bool,
+        /// The node.
+        node: NodeId,
+        /// The tool.
+        tool: ToolName,
+    },
     /// A node calls a tool that the plan does not have.
     #[error("node `{node}` calls the tool `{tool}`, which is not defined")]
     UnknownTool {
@@ -179,13 +217,16 @@ impl Plan {
                 }
             }
         }
+        self.check_refining(&mut errors);
         if !errors.is_empty() {
             return Err(errors);
         }
-        let order = self.topological(&index);
+        let mut order = self.topological(&index);
         if order.len() < self.nodes.len() {
             return Err(vec![GraphError::Cycle(self.find_cycle(&index, &order))]);
         }
+        // A critic is asked about the outputs of others, and is nobody's next.
+        order.retain(|position| !matches!(self.nodes[*position].work.kind, NodeKind::Critic(_)));
         let levels = Levels::of(self, &index, &order);
         Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, index, levels })
     }
@@ -288,6 +329,7 @@ impl CompiledPlan {
         match &work.kind {
             NodeKind::Tool { tool, .. } => self.plan.tools.get_key_value(tool),
             NodeKind::Condition
+            | NodeKind::Critic(_)
             | NodeKind::Llm(_)
             | NodeKind::Map(_)
             | NodeKind::Sleep(_)

@@ -107,7 +107,9 @@ pub enum Decision {
 pub fn told(step: &StepState) -> StepEvidence {
     match step.status {
         StepStatus::Pending => StepEvidence::NotStarted,
-        StepStatus::Completed => StepEvidence::Succeeded,
+        StepStatus::Completed | StepStatus::Validating | StepStatus::Refining | StepStatus::Rejected => {
+            StepEvidence::Succeeded
+        }
         StepStatus::Failed | StepStatus::Skipped => StepEvidence::Ended,
         StepStatus::Retrying => disproved(step, AfterDisproof::NextTry).unwrap_or(StepEvidence::Retryable),
         StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => match &step.invocation {

@@ -1,8 +1,10 @@
 //! What comes next in a job: a pure function of its plan and its steps.
 
 mod items;
+mod rounds;
 
 pub use items::{ending, items_at_once};
+pub use rounds::at_work;
 
 use crate::event::{BranchStatus, SkipReason};
 use crate::id::NodeId;
@@ -61,7 +63,13 @@ fn stands(state: &JobState, node: &Node) -> Stands {
         StepStatus::Completed | StepStatus::Skipped => Stands::Ended,
         StepStatus::Failed if step.is_some_and(StepState::fails_job) => Stands::Failed,
         StepStatus::Failed => Stands::Ended,
-        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting | StepStatus::InDoubt => Stands::Open,
+        StepStatus::Running
+        | StepStatus::Retrying
+        | StepStatus::Waiting
+        | StepStatus::InDoubt
+        | StepStatus::Validating
+        | StepStatus::Refining
+        | StepStatus::Rejected => Stands::Open,
         StepStatus::Pending => joins(state, node),
     }
 }
@@ -148,10 +156,10 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     /// A node may begin or go on. Whether it begins.
-    fn note(&mut self, state: &JobState, node: &'a Node, waits: bool) -> bool {
+    fn note(&mut self, state: &JobState, node: &'a Node, at: &StepPath, waits: bool) -> bool {
         let begins = !waits && state.node_status(&node.id) == StepStatus::Pending;
         if waits {
-            self.begins_to_wait |= node.work.kind.waits() && state.blocks.of(&StepPath::from(&node.id)).is_none();
+            self.begins_to_wait |= node.work.kind.waits() && state.blocks.of(at).is_none();
         } else if !begins {
             self.begun.push(node);
         } else if node.work.kind.waits() {
@@ -187,13 +195,17 @@ pub fn due<'a>(
     waits: impl Fn(&StepPath) -> bool,
 ) -> Due<'a> {
     let step_waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
-    let waits = |node: &Node| step_waits(&StepPath::from(&node.id)) || items::all_wait(state, node, &step_waits);
+    let looked_at = |node: &'a Node| {
+        let at = at_work(state, plan, Step::from(node)).path;
+        let waits = step_waits(&at) || items::all_wait((state, plan), node, &step_waits);
+        (at, waits)
+    };
     let steps = |nodes: Vec<&'a Node>| {
-        Due::Open(nodes.into_iter().flat_map(|node| items::steps_of(state, node, &step_waits)).collect())
+        Due::Open(nodes.into_iter().flat_map(|node| items::steps_of((state, plan), node, &step_waits)).collect())
     };
     if bound <= 1 {
         return match next(state, plan, &mut cursor.place) {
-            Next::Node(node) if waits(node) => Due::Open(Vec::new()),
+            Next::Node(node) if looked_at(node).1 => Due::Open(Vec::new()),
             Next::Node(node) => steps(vec![node]),
             Next::Skip(node, reason) => Due::Skip(node, reason),
             Next::Failed(node) => Due::Failed(node),
@@ -201,8 +213,8 @@ pub fn due<'a>(
         };
     }
     let mut found = Found::default();
-    let first = in_levels(state, plan, bound, cursor, &waits, &mut found);
-    match first.or_else(|| in_no_level(state, plan, bound, cursor, &waits, &mut found)) {
+    let first = in_levels(state, plan, bound, cursor, &looked_at, &mut found);
+    match first.or_else(|| in_no_level(state, plan, bound, cursor, &looked_at, &mut found)) {
         Some(due) => due,
         None if found.unfinished => steps(found.open(bound)),
         None => Due::Done,
@@ -215,7 +227,7 @@ fn in_levels<'a>(
     plan: &'a CompiledPlan,
     bound: usize,
     cursor: &mut Cursor,
-    waits: &impl Fn(&Node) -> bool,
+    looked_at: &impl Fn(&'a Node) -> (StepPath, bool),
     found: &mut Found<'a>,
 ) -> Option<Due<'a>> {
     while let Some(level) = plan.level(cursor.level) {
@@ -238,7 +250,8 @@ fn in_levels<'a>(
                 // All levels before this one have ended: no join is open.
                 Stands::Blocked | Stands::Open => {
                     found.unfinished = true;
-                    if found.note(state, node, waits(node)) {
+                    let (at, waits) = looked_at(node);
+                    if found.note(state, node, &at, waits) {
                         found.of_set.push(node);
                     }
                     if level.one_at_a_time {
@@ -262,7 +275,7 @@ fn in_no_level<'a>(
     plan: &'a CompiledPlan,
     bound: usize,
     cursor: &mut Cursor,
-    waits: &impl Fn(&Node) -> bool,
+    looked_at: &impl Fn(&'a Node) -> (StepPath, bool),
     found: &mut Found<'a>,
 ) -> Option<Due<'a>> {
     let mut over = true;
@@ -276,7 +289,8 @@ fn in_no_level<'a>(
             Stands::Never(reason) => return Some(Due::Skip(node, reason)),
             Stands::Failed => return Some(Due::Failed(&node.id)),
             Stands::Open => {
-                if found.note(state, node, waits(node)) && found.eager.len() < bound {
+                let (at, waits) = looked_at(node);
+                if found.note(state, node, &at, waits) && found.eager.len() < bound {
                     found.eager.push(node);
                 }
             }

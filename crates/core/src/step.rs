@@ -16,12 +16,18 @@ pub enum StepStatus {
     Waiting,
     /// Its call started and the outcome is unknown.
     InDoubt,
+    /// It has an output, which is being judged.
+    Validating,
+    /// Its output was rejected, and another round of it is under way or to begin.
+    Refining,
     /// Ended with an output.
     Completed,
     /// Ended with an error.
     Failed,
     /// Never run, because its condition did not hold or all it needs were skipped.
     Skipped,
+    /// A round that has ended with an output that was rejected; another has followed.
+    Rejected,
 }
 
 /// What moves a step.
@@ -48,6 +54,14 @@ pub enum StepTrigger {
     Resolve,
     /// It is not run.
     Skip,
+    /// It has an output, which is to be judged.
+    Judge,
+    /// Its output was taken, or that of a round of it.
+    Approve,
+    /// Its output was rejected, or that of a round of it: another follows.
+    Refine,
+    /// Its output was rejected, and it is one round of a step.
+    Reject,
 }
 
 /// A move that the table does not have.
@@ -62,15 +76,18 @@ pub struct IllegalStepMove {
 
 impl StepStatus {
     /// Every status, in the order of the table.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Pending,
         Self::Running,
         Self::Retrying,
         Self::Waiting,
         Self::InDoubt,
+        Self::Validating,
+        Self::Refining,
         Self::Completed,
         Self::Failed,
         Self::Skipped,
+        Self::Rejected,
     ];
 
     /// Its name in the API and on screens.
@@ -82,9 +99,12 @@ impl StepStatus {
             Self::Retrying => "retrying",
             Self::Waiting => "waiting",
             Self::InDoubt => "in_doubt",
+            Self::Validating => "validating",
+            Self::Refining => "refining",
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Skipped => "skipped",
+            Self::Rejected => "rejected",
         }
     }
 
@@ -92,8 +112,14 @@ impl StepStatus {
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         match self {
-            Self::Pending | Self::Running | Self::Retrying | Self::Waiting | Self::InDoubt => false,
-            Self::Completed | Self::Failed | Self::Skipped => true,
+            Self::Pending
+            | Self::Running
+            | Self::Retrying
+            | Self::Waiting
+            | Self::InDoubt
+            | Self::Validating
+            | Self::Refining => false,
+            Self::Completed | Self::Failed | Self::Skipped | Self::Rejected => true,
         }
     }
 
@@ -108,15 +134,47 @@ impl StepStatus {
             | (Self::Running, T::Call)
             | (Self::Waiting, T::Unblock)
             | (Self::InDoubt | Self::Running | Self::Retrying, T::Resolve) => Ok(Self::Running),
-            (Self::Running, T::Succeed) => Ok(Self::Completed),
-            (Self::Pending | Self::Running | Self::Retrying | Self::InDoubt, T::Fail) => Ok(Self::Failed),
+            (Self::Running, T::Succeed) | (Self::Validating | Self::Refining, T::Approve) => Ok(Self::Completed),
+            (
+                Self::Pending | Self::Running | Self::Retrying | Self::InDoubt | Self::Validating | Self::Refining,
+                T::Fail,
+            ) => Ok(Self::Failed),
             (Self::Running, T::ScheduleRetry) => Ok(Self::Retrying),
             (Self::Running, T::Wait) => Ok(Self::Waiting),
+            (Self::Running, T::Judge) => Ok(Self::Validating),
+            (Self::Validating | Self::Refining, T::Refine) => Ok(Self::Refining),
+            (Self::Validating, T::Reject) => Ok(Self::Rejected),
             (Self::Running | Self::InDoubt, T::Doubt) => Ok(Self::InDoubt),
             (Self::Pending, T::Skip) => Ok(Self::Skipped),
-            (Self::Pending, T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Resolve)
-            | (Self::Running, T::Start | T::Unblock | T::Skip)
-            | (Self::Retrying, T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Doubt | T::Skip)
+            (
+                Self::Pending,
+                T::Call
+                | T::Succeed
+                | T::ScheduleRetry
+                | T::Wait
+                | T::Unblock
+                | T::Doubt
+                | T::Resolve
+                | T::Judge
+                | T::Approve
+                | T::Refine
+                | T::Reject,
+            )
+            | (Self::Running, T::Start | T::Unblock | T::Skip | T::Approve | T::Refine | T::Reject)
+            | (
+                Self::Retrying,
+                T::Call
+                | T::Succeed
+                | T::ScheduleRetry
+                | T::Wait
+                | T::Unblock
+                | T::Doubt
+                | T::Skip
+                | T::Judge
+                | T::Approve
+                | T::Refine
+                | T::Reject,
+            )
             | (
                 Self::Waiting,
                 T::Start
@@ -127,11 +185,42 @@ impl StepStatus {
                 | T::Wait
                 | T::Doubt
                 | T::Resolve
-                | T::Skip,
+                | T::Skip
+                | T::Judge
+                | T::Approve
+                | T::Refine
+                | T::Reject,
             )
-            | (Self::InDoubt, T::Start | T::Call | T::Succeed | T::ScheduleRetry | T::Wait | T::Unblock | T::Skip)
             | (
-                Self::Completed | Self::Failed | Self::Skipped,
+                Self::InDoubt,
+                T::Start
+                | T::Call
+                | T::Succeed
+                | T::ScheduleRetry
+                | T::Wait
+                | T::Unblock
+                | T::Skip
+                | T::Judge
+                | T::Approve
+                | T::Refine
+                | T::Reject,
+            )
+            | (
+                Self::Validating | Self::Refining,
+                T::Start
+                | T::Call
+                | T::Succeed
+                | T::ScheduleRetry
+                | T::Wait
+                | T::Unblock
+                | T::Doubt
+                | T::Resolve
+                | T::Skip
+                | T::Judge,
+            )
+            | (Self::Refining, T::Reject)
+            | (
+                Self::Completed | Self::Failed | Self::Skipped | Self::Rejected,
                 T::Start
                 | T::Call
                 | T::Succeed
@@ -141,7 +230,11 @@ impl StepStatus {
                 | T::Unblock
                 | T::Doubt
                 | T::Resolve
-                | T::Skip,
+                | T::Skip
+                | T::Judge
+                | T::Approve
+                | T::Refine
+                | T::Reject,
             ) => Err(IllegalStepMove { from: self, trigger }),
         }
     }
@@ -149,7 +242,7 @@ impl StepStatus {
 
 impl StepTrigger {
     /// Every trigger, in the order of the table.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 14] = [
         Self::Start,
         Self::Call,
         Self::Succeed,
@@ -160,6 +253,10 @@ impl StepTrigger {
         Self::Doubt,
         Self::Resolve,
         Self::Skip,
+        Self::Judge,
+        Self::Approve,
+        Self::Refine,
+        Self::Reject,
     ];
 }
 
@@ -182,6 +279,7 @@ mod tests {
             (S::Running, T::Wait, S::Waiting),
             (S::Running, T::Doubt, S::InDoubt),
             (S::Running, T::Resolve, S::Running),
+            (S::Running, T::Judge, S::Validating),
             (S::Retrying, T::Start, S::Running),
             (S::Retrying, T::Fail, S::Failed),
             (S::Retrying, T::Resolve, S::Running),
@@ -189,6 +287,13 @@ mod tests {
             (S::InDoubt, T::Fail, S::Failed),
             (S::InDoubt, T::Doubt, S::InDoubt),
             (S::InDoubt, T::Resolve, S::Running),
+            (S::Validating, T::Fail, S::Failed),
+            (S::Validating, T::Approve, S::Completed),
+            (S::Validating, T::Refine, S::Refining),
+            (S::Validating, T::Reject, S::Rejected),
+            (S::Refining, T::Fail, S::Failed),
+            (S::Refining, T::Approve, S::Completed),
+            (S::Refining, T::Refine, S::Refining),
         ];
         let mut found = Vec::new();
         for from in S::ALL {
@@ -202,11 +307,11 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_a_name_and_three_are_ends() {
+    fn every_status_has_a_name_and_four_are_ends() {
         for status in StepStatus::ALL {
             assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
         }
         let ends: Vec<StepStatus> = StepStatus::ALL.into_iter().filter(|status| status.is_terminal()).collect();
-        assert_eq!(ends, [StepStatus::Completed, StepStatus::Failed, StepStatus::Skipped]);
+        assert_eq!(ends, [StepStatus::Completed, StepStatus::Failed, StepStatus::Skipped, StepStatus::Rejected]);
     }
 }

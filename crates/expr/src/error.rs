@@ -38,10 +38,10 @@ pub enum ExprError {
         /// What it asks for.
         draw: Draw,
     },
-    /// It is part of the language, but this build does not have it.
-    #[error("`{name}` is not supported by this version yet: remove it")]
-    NotYet {
-        /// The name, as its author wrote it.
+    /// It names what only templates of judged nodes, or of critics, see.
+    #[error("`{name}` cannot be used here: {}", of_rounds(.name))]
+    NoRounds {
+        /// The name.
         name: String,
     },
     /// It asks for more work than one template, or all templates of one value, may do.
@@ -110,6 +110,14 @@ pub(crate) fn shortened(name: &str) -> String {
 
 fn place(line: Option<u32>) -> String {
     line.map(|line| format!(" (line {line} of the template)")).unwrap_or_default()
+}
+
+fn of_rounds(name: &str) -> &'static str {
+    match name {
+        "output" => "by itself it exists only in a critic; use `nodes.<id>.output`",
+        "feedback" => "it exists only in a node with `validate` or `critic`, not in its `when`",
+        _ => "it exists only in a critic, and in a node with `validate` or `critic`, not in its `when`",
+    }
 }
 
 fn allowed(name: &str) -> &'static str {

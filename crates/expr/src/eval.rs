@@ -162,7 +162,7 @@ impl<'a, 'm> Eval<'a, 'm> {
         let value = found.and_then(|behind| self.locals.iter().rev().nth(behind)).map(|(_, value)| value);
         let value = match value {
             Some(value) => value,
-            None => return self.of_item(name).ok_or_else(|| ExprError::Undefined { name: shortened(name) }),
+            None => return self.of_step(name),
         };
         if let Cow::Owned(value) = value {
             self.meter.copy(value)?;
@@ -170,7 +170,23 @@ impl<'a, 'm> Eval<'a, 'm> {
         Ok(value.clone())
     }
 
-    /// What a name that no statement has given says of the item that the template is about.
+    /// What a name that no statement has given says of the step that the template is about.
+    fn of_step(&mut self, name: &str) -> Result<Operand<'a>, ExprError> {
+        let round = match (self.scope.judged, self.scope.round, name) {
+            (Some(judged), _, "output") => Some(Cow::Borrowed(judged.output.value())),
+            (Some(judged), _, "round") => Some(Cow::Owned(Value::from(judged.round))),
+            (None, Some(round), "round") => Some(Cow::Owned(Value::from(round.number))),
+            (None, Some(round), "feedback") => {
+                self.meter.bytes(round.feedback.len())?;
+                Some(Cow::Owned(Value::from(round.feedback)))
+            }
+            _ => None,
+        };
+        let found = round.or_else(|| self.of_item(name));
+        found.ok_or_else(|| ExprError::Undefined { name: shortened(name) })
+    }
+
+    /// What it says of the item of a map.
     fn of_item(&self, name: &str) -> Option<Operand<'a>> {
         let item = self.scope.item?;
         if name == item.name {

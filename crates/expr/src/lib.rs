@@ -96,6 +96,24 @@ pub struct Item<'s> {
     pub value: &'s Json,
 }
 
+/// The round of a step whose output is judged, as its own templates see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Round<'s> {
+    /// What was said of the round before; empty in the first.
+    pub feedback: &'s str,
+    /// 0, 1, …
+    pub number: u32,
+}
+
+/// An output that a critic is asked about.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged<'s> {
+    /// The output.
+    pub output: &'s Json,
+    /// Its round: 0, 1, …
+    pub round: u32,
+}
+
 /// What one template sees of the names of its job.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'s> {
@@ -103,17 +121,21 @@ pub struct Scope<'s> {
     pub draws: Option<&'s Draws<'s>>,
     /// The item that it is about.
     pub item: Option<Item<'s>>,
+    /// The output that it is about, of a critic.
+    pub judged: Option<Judged<'s>>,
     /// The names.
     pub names: &'s Context,
     /// Nodes that are open for it, whatever has become of them since.
     pub open: &'s BTreeSet<NodeId>,
+    /// The round that it is rendered for, where its node has rounds.
+    pub round: Option<Round<'s>>,
 }
 
 impl<'s> From<&'s Context> for Scope<'s> {
     /// All of them.
     fn from(names: &'s Context) -> Self {
         static NONE: BTreeSet<NodeId> = BTreeSet::new();
-        Self { draws: None, item: None, names, open: &NONE }
+        Self { draws: None, item: None, judged: None, names, open: &NONE, round: None }
     }
 }
 
@@ -130,7 +152,16 @@ impl<'s> Scope<'s> {
     fn known(self) -> Names {
         let mut known = Names::default();
         known.know_item(self.item.map(|item| item.name));
+        known.know_rounds(self.rounds());
         known
+    }
+
+    fn rounds(self) -> Rounds {
+        match (self.judged, self.round) {
+            (Some(_), _) => Rounds::OfCritic,
+            (None, Some(_)) => Rounds::Own,
+            (None, None) => Rounds::None,
+        }
     }
 
     /// How a node has ended; nothing of one that is open.
@@ -163,7 +194,19 @@ pub enum Place {
     ToolHeader,
 }
 
-/// Where a template stands, and the item of a map that it may name there.
+/// What a template may name of rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rounds {
+    /// Nothing: the output of its node is not judged.
+    #[default]
+    None,
+    /// It belongs to a critic: `output` and `round` of what that judges.
+    OfCritic,
+    /// `feedback` and `round` of its own step.
+    Own,
+}
+
+/// Where a template stands, and what it may name there beside what it may name everywhere.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing<'p> {
     /// Whether it may ask for values that nobody can compute again.
@@ -172,12 +215,14 @@ pub struct Standing<'p> {
     pub item: Option<&'p str>,
     /// Where it stands.
     pub place: Place,
+    /// What it may name of rounds.
+    pub rounds: Rounds,
 }
 
 impl From<Place> for Standing<'_> {
     /// Where no item is.
     fn from(place: Place) -> Self {
-        Self { draws: false, item: None, place }
+        Self { draws: false, item: None, place, rounds: Rounds::None }
     }
 }
 
@@ -185,6 +230,7 @@ impl Standing<'_> {
     fn known(self) -> Names {
         let mut known = Names { draws: self.draws, place: Some(self.place), ..Names::default() };
         known.know_item(self.item);
+        known.know_rounds(self.rounds);
         known
     }
 }

@@ -21,6 +21,8 @@ macro_rules! marks {
 }
 
 marks! {
+    /// An output did not fit the schema of its step.
+    SchemaRejects,
     /// An item was given up that was under way when its map failed with another.
     ItemGivenUp,
     /// An operator's answer came when another permit was in doubt already.
@@ -43,6 +45,8 @@ marks! {
     CheckpointRead,
     /// A deadline ended a job.
     DeadlineHit,
+    /// A critic rejected an output.
+    CriticRejects,
     /// A late outcome became the effect.
     DepositTaken,
     /// A late outcome answered the doubt on which its job waited.

@@ -127,6 +127,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         | EventKind::NodeRetryScheduled
         | EventKind::NodeSkipped
         | EventKind::ValueRecorded
+        | EventKind::NodeRefining
         | EventKind::ToolInvocationStarted
         | EventKind::ToolInvocationFinished
         | EventKind::CommandCommitted
@@ -174,11 +175,16 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             given_up: c > 250,
             model: optional(c, model),
             output: optional(b, value),
+            verdict: optional(a / 32, |b| of(&[Verdict::Pass, Verdict::Pending, Verdict::Reject], b)),
             ..NodeFinished::new(node, of(&results, c))
         }
         .into(),
         EventKind::NodeRetryScheduled => {
             NodeRetryScheduled { after_us: u64::from(c), error: failure(), model: None, node }.into()
+        }
+        EventKind::NodeRefining => {
+            let (by, feedback) = (of(&[Judge::Critic, Judge::Schema], c), "why".to_owned());
+            NodeRefining { by, feedback, node: node.base(), round: permit }.into()
         }
         EventKind::ValueRecorded => {
             let chance = u128::from(b) << 100 | u128::from(c);

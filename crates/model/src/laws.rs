@@ -377,8 +377,11 @@ fn tool_laws(job: &Job, program: &Program, node: u8, class: EffectClass, verdict
         | StepStatus::Retrying
         | StepStatus::Waiting
         | StepStatus::InDoubt
+        | StepStatus::Validating
+        | StepStatus::Refining
         | StepStatus::Failed
-        | StepStatus::Skipped => {}
+        | StepStatus::Skipped
+        | StepStatus::Rejected => {}
     }
 }
 

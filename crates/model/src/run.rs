@@ -332,6 +332,7 @@ impl<'s> Deciding<'s> {
             ids: &Name(permit.id()),
             rows: &self.rows,
             memory: 0,
+            judged: None,
             names: (&program.names).into(),
             node: &plan.plan().nodes[usize::from(node)],
             path: program.paths[usize::from(node)].clone(),
@@ -391,7 +392,9 @@ impl<'s> Deciding<'s> {
                 Ok(true)
             }
             // No program has such a step, and time stands still.
-            Next::Perform(Body::Call(_, Role::Pure) | Body::Ask(..) | Body::Rest(_)) => Err(Stop::Corrupt),
+            Next::Perform(Body::Call(_, Role::Pure) | Body::Ask(..) | Body::Rest(_))
+            | Next::Check(_)
+            | Next::Rejected(..) => Err(Stop::Corrupt),
         }
     }
 

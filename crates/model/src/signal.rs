@@ -218,9 +218,12 @@ fn upcoming(job: &Job, program: &Program) -> Vec<Upcoming> {
                 StepStatus::Retrying
                 | StepStatus::Waiting
                 | StepStatus::InDoubt
+                | StepStatus::Validating
+                | StepStatus::Refining
                 | StepStatus::Completed
                 | StepStatus::Failed
-                | StepStatus::Skipped => false,
+                | StepStatus::Skipped
+                | StepStatus::Rejected => false,
             },
         };
         if before {

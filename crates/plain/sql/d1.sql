@@ -46,7 +46,10 @@ WITH before AS (
                WHEN 'job_completed' THEN 'ended' WHEN 'job_failed' THEN 'ended' WHEN 'job_cancelled' THEN 'ended' END AS job_state,
            CASE kind
                WHEN 'node_started' THEN 'running' WHEN 'tool_invocation_started' THEN 'running'
-               WHEN 'node_finished' THEN 'ended' WHEN 'node_skipped' THEN 'ended' WHEN 'node_retry_scheduled' THEN 'retrying'
+               -- What is judged has not ended with its output.
+               WHEN 'node_finished' THEN CASE WHEN payload ->> 'verdict' IS NOT NULL AND node NOT LIKE '%/critic'
+                   AND payload ->> 'verdict' IN ('pending', 'reject') THEN 'validating' ELSE 'ended' END
+               WHEN 'node_refining' THEN 'refining' WHEN 'node_skipped' THEN 'ended' WHEN 'node_retry_scheduled' THEN 'retrying'
                WHEN 'step_in_doubt' THEN 'in_doubt'
                WHEN 'job_waiting' THEN CASE WHEN NOT coalesce(payload ->> 'doubt', 0) THEN 'waiting' END
                WHEN 'wait_completed' THEN CASE WHEN NOT of_doubt THEN 'running' END
@@ -57,8 +60,29 @@ WITH before AS (
                WHEN 'tool_invocation_finished' THEN payload ->> 'outcome'
                WHEN 'in_doubt_resolved' THEN 'resolved ' || (payload ->> 'outcome') END AS call_state
     FROM opened
+), judged AS (
+    -- The steps that end with another: what a critic has passed, or has failed to judge, and what a round is one of.
+    SELECT job, seq, substr(node, 1, length(node) - 7) AS node FROM moved
+    WHERE kind = 'node_finished' AND node LIKE '%/critic' AND payload ->> 'verdict' IS NOT 'reject'
+    UNION ALL
+    SELECT job, seq, node FROM moved WHERE kind = 'node_finished' AND node NOT LIKE '%/critic' AND step_state = 'ended'
+), parts AS (
+    SELECT job, seq, node, 'ended' AS part_state FROM judged
+    UNION SELECT job, seq, substr(node, 1, instr(node, '@') - 1), 'ended' FROM judged WHERE node LIKE '%@%'
+    UNION SELECT job, seq, node || '@' || (payload ->> 'round' - 1), 'ended' FROM moved
+    WHERE kind = 'node_refining' AND payload ->> 'round' > 1
+    -- What is due then: a further round, or the question to a critic.
+    UNION SELECT job, seq, node || '@' || (payload ->> 'round'), 'due' FROM moved WHERE kind = 'node_refining'
+    UNION SELECT job, seq, node || '/critic', 'due' FROM moved
+    WHERE kind = 'node_finished' AND node NOT LIKE '%/critic' AND payload ->> 'verdict' = 'pending'
+), all_moved AS (
+    SELECT * FROM moved
+    UNION ALL
+    SELECT p.job, p.seq + 0.5, 'part', '{}', p.node, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, p.part_state, NULL
+    FROM parts p WHERE NOT EXISTS (SELECT 1 FROM moved m WHERE m.job = p.job AND m.seq = p.seq AND m.node = p.node)
 ), changed AS (
-    SELECT *, lag(step_state, 1, 'ended') OVER (PARTITION BY job, node, step_state IS NULL ORDER BY seq) AS step_was FROM moved
+    SELECT *, lag(step_state, 1, 'ended') OVER (PARTITION BY job, node, step_state IS NULL ORDER BY seq) AS step_was FROM all_moved
 ), both AS (
     SELECT *, coalesce(substr(max(CASE WHEN job_state IS NOT NULL THEN printf('%012d', seq) || job_state END) OVER j, 13), 'none')
                AS job_before,
@@ -68,10 +92,11 @@ WITH before AS (
                THEN printf('%012d', seq) || call_state END) OVER n, 13) END AS call_before,
            sum(CASE WHEN step_state IS NOT NULL THEN (step_state <> 'ended') - (step_was <> 'ended') END) OVER j AS open_steps,
            count(CASE WHEN kind = 'node_started' THEN 1 END) OVER n AS tries,
+           count(CASE WHEN kind = 'node_refining' THEN 1 END) OVER n AS rounds,
            count(CASE WHEN kind = 'tool_invocation_started' THEN 1 END) OVER n AS permits,
            count(CASE WHEN kind = 'step_in_doubt' THEN 1 END) OVER p AS policies,
            count(CASE WHEN kind = 'job_waiting' THEN 1 END) OVER k AS same_key,
-           disproved = node AS disproved_before
+           disproved = node AS disproved_before, coalesce(node LIKE '%@%' OR node LIKE '%/critic', 0) AS of_part
     FROM changed
     WINDOW j AS (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            n AS (PARTITION BY job, node ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
@@ -106,16 +131,20 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'job_failed' THEN job_before IN ('pending', 'running', 'waiting', 'paused')
                 WHEN 'job_cancelled' THEN job_before IN ('pending', 'running', 'waiting', 'paused')
                 WHEN 'node_started' THEN job_before = 'running' AND NOT ending AND NOT pausing
-                    AND step_before IN ('pending', 'retrying') AND payload ->> 'try' = tries + 1
+                    AND step_before IN (iif(of_part, 'due', 'pending'), 'retrying') AND payload ->> 'try' = tries + 1
                 -- What was disproved from outside ends its try in the same unit, before anybody holds the job again.
                 WHEN 'node_finished' THEN CASE WHEN payload ->> 'result' IN ('retryable_failure', 'permanent_failure')
                     -- A next try is announced, and then its job's budget is found to be used up.
-                    THEN step_before IN ('running', 'pending', 'in_doubt', 'retrying')
+                    THEN step_before IN ('running', iif(of_part, 'due', 'pending'), 'in_doubt', 'retrying', 'validating')
                         AND (job_before = 'running' OR (job_before IN ('pending', 'paused') AND disproved_before))
-                    ELSE step_before = 'running' AND job_before = 'running' END
+                    ELSE step_before = 'running' AND job_before = 'running'
+                        AND iif(node LIKE '%/critic', coalesce(payload ->> 'verdict' IN ('pass', 'reject'), 0),
+                            payload ->> 'verdict' IS NOT 'pass') END
                 WHEN 'node_retry_scheduled' THEN step_before = 'running' AND call_before IS NOT 'open'
                     AND (job_before = 'running' OR (job_before IN ('pending', 'paused') AND disproved_before))
-                WHEN 'node_skipped' THEN job_before = 'running' AND step_before = 'pending'
+                WHEN 'node_skipped' THEN job_before = 'running' AND step_before = 'pending' AND NOT of_part
+                WHEN 'node_refining' THEN job_before = 'running' AND NOT of_part AND payload ->> 'round' = rounds + 1
+                    AND step_before = CASE rounds WHEN 0 THEN 'validating' ELSE 'refining' END
                 WHEN 'value_recorded' THEN job_before = 'running' AND step_before = 'running'
                 WHEN 'tool_invocation_started' THEN job_before = 'running' AND NOT ending AND NOT pausing AND step_before = 'running'
                     AND coalesce(call_before IN ('refused_retryable', 'not_sent', 'in_doubt', 'repeatable', 'resolved did_not_happen'), 1)
@@ -140,4 +169,4 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'timer_fired' THEN job_before NOT IN ('none', 'ended') END, 0)
             THEN coalesce(kind, 'an unknown event') || ' of a ' || job_before || ' job, its step ' || coalesce(step_before, '-') END
            AS violation
-FROM both
+FROM both WHERE kind <> 'part'

@@ -1,37 +1,29 @@
 //! Inputs of plain steps, which are not stored: their templates name recorded values only, so rendering
 //! them again gives what the step was given, within the same bounds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
-use aetheris_core::path::StepPath;
 use aetheris_core::plan::{MapNode, Step};
-use aetheris_core::state::Values;
-use aetheris_expr::{Context, Draws, Item, Scope};
+use aetheris_core::state::StepState;
+use aetheris_expr::{Context, Draws, Item, Judged, Round, Scope};
 
 use crate::load::Loaded;
 use crate::{names, run};
 
 /// The names of a job, from which the inputs of its steps are made.
 #[derive(Debug)]
-pub struct Inputs {
+pub struct Inputs<'l> {
+    loaded: &'l Loaded,
     names: Context,
-    /// What was open when a step started.
-    open: BTreeMap<StepPath, BTreeSet<NodeId>>,
-    /// What was drawn for a step.
-    values: BTreeMap<StepPath, Values>,
 }
 
-impl Inputs {
+impl<'l> Inputs<'l> {
     /// The names of a job as it is recorded.
     #[must_use]
-    pub fn of_job(loaded: &Loaded) -> Self {
-        let eager = loaded.state.steps.iter().filter(|(_, step)| !step.open.is_empty());
-        let open = eager.map(|(path, step)| (path.clone(), step.open.clone())).collect();
-        let drawn = loaded.state.steps.iter().filter(|(_, step)| step.values != Values::default());
-        let values = drawn.map(|(path, step)| (path.clone(), step.values.clone())).collect();
-        Self { names: names::of(&loaded.state, &loaded.effects), open, values }
+    pub fn of_job(loaded: &'l Loaded) -> Self {
+        Self { loaded, names: names::of(&loaded.state, &loaded.effects) }
     }
 
     /// The list of a map, as it was when the map began.
@@ -46,7 +38,8 @@ impl Inputs {
     /// In words, why it cannot be rendered, which is why the step failed.
     #[must_use]
     pub fn render(&self, step: &Step<'_>) -> Option<Result<Json, String>> {
-        let open = self.open.get(&StepPath::from(&step.node.id));
+        let state = &self.loaded.state;
+        let open = state.step_of(&step.node.id).map(|step| &step.open);
         let of_map = step.node.work.map().zip(step.path.item());
         let list = match of_map.map(|(map, _)| self.list(map, open)).transpose() {
             Ok(list) => list.unwrap_or_default(),
@@ -56,9 +49,15 @@ impl Inputs {
             let value = list.get(usize::try_from(index).ok()?)?;
             Some(Item { index, name: &map.name, value })
         });
-        let none = Values::default();
-        let draws = Draws::new(self.values.get(&step.path).unwrap_or(&none), 0, None);
-        let seen = Scope { draws: Some(&draws), ..names::seen_by(&self.names, open, item) };
+        let none = StepState::default();
+        let told = state.steps.get(&step.path).unwrap_or(&none);
+        let draws = Draws::new(&told.values, 0, None);
+        let feedback = told.feedback.as_deref().unwrap_or_default();
+        let round = step.is_judged().then_some(Round { feedback, number: step.path.round() });
+        let of_critic = step.path.judged().and_then(|judged| state.steps.get_key_value(&judged));
+        let output = of_critic.and_then(|judged| names::gave(state, &self.loaded.effects, judged));
+        let judged = output.as_ref().map(|output| Judged { output, round: step.path.round() });
+        let seen = Scope { draws: Some(&draws), judged, round, ..names::seen_by(&self.names, open, item) };
         run::input(&step.work.kind, seen).map(|input| input.map_err(|error| error.to_string()))
     }
 }

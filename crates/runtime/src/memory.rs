@@ -9,9 +9,10 @@ use crate::run::rows::Rows;
 
 /// What the values take that a job keeps: what it was given, and its outputs as a run has them.
 pub(crate) fn of_run(state: &JobState, rows: &Rows, names: &Context) -> usize {
-    let items = state.steps.iter().filter(|(path, _)| !path.is_whole());
-    let of_items = items.filter_map(|(_, step)| output(step, rows));
-    given(state, &rows.kept) + of(names.nodes.values().filter_map(Ended::output)) + of(of_items)
+    let outputs = state.steps.values().filter_map(|step| output(step, rows));
+    let maps = state.steps.iter().filter(|(_, step)| step.output == Some(Output::Items));
+    let lists = maps.filter_map(|(path, _)| names.nodes.get(path.node()).and_then(Ended::output));
+    given(state, &rows.kept) + of(outputs) + of(lists)
 }
 
 /// What the values take that a job was given: its message, what its calls were given, and kept signals.
@@ -61,9 +62,13 @@ mod tests {
         };
         let kept =
             of_run(&state, &Rows { kept: vec![signal], ..Rows::default() }, &Context::default()) - none - message;
+        let step = StepState { output: Some(Output::Inline(large())), ..StepState::default() };
+        state.steps.insert("n".into(), step);
+        let outputs = of_run(&state, &Rows::default(), &Context::default()) - none - message;
+        state.steps.insert("n".into(), StepState { output: Some(Output::Items), ..StepState::default() });
         let mut names = Context::default();
         names.nodes.insert("n".into(), Ended::Completed(large()));
-        let outputs = of_run(&state, &Rows::default(), &names) - none - message;
+        let list = of_run(&state, &Rows::default(), &names) - none - message;
         let call = Invocation {
             answered_late: None,
             class: EffectClass::AtMostOnce,
@@ -80,7 +85,7 @@ mod tests {
         };
         state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
         let input = of_run(&state, &Rows::default(), &Context::default()) - none - message;
-        assert!([message, kept, outputs, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
+        assert!([message, kept, outputs, list, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
         assert!(large().memory() > 100_000);
     }
 }

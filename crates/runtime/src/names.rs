@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use aetheris_core::event::WaitEnd;
 use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{Node, NodeKind, Work};
 use aetheris_core::state::{ItemsState, JobState, Output, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_expr::{Context, Ended, Item, JobNames, Place, Scope, Standing};
+use aetheris_expr::{Context, Ended, Item, JobNames, Place, Rounds, Scope, Standing};
 use aetheris_store::EffectRow;
 use serde_json::{Value, json};
 
@@ -68,7 +69,7 @@ pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
 }
 
 fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
-    let standing = Standing { draws: true, item, place: Place::Plan };
+    let standing = Standing { draws: true, item, place: Place::Plan, rounds: Rounds::Own };
     let mut text = |text: &str| {
         found.extend(aetheris_expr::check_template(text, standing).map(|names| names.nodes).unwrap_or_default());
     };
@@ -76,7 +77,7 @@ fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
     match &work.kind {
         NodeKind::Map(map) => values.push(map.over.value()),
         NodeKind::Transform(value) | NodeKind::Tool { input: value, .. } => values.push(value.value()),
-        NodeKind::Llm(llm) => {
+        NodeKind::Critic(llm) | NodeKind::Llm(llm) => {
             [Some(&llm.prompt), llm.system.as_ref()].into_iter().flatten().for_each(|part| text(part))
         }
         NodeKind::Wait(wait) => {
@@ -126,22 +127,60 @@ fn ended(
 ) -> Option<Ended> {
     match step.status {
         StepStatus::Skipped => Some(Ended::Skipped),
-        StepStatus::Completed => match &step.output {
-            Some(Output::Inline(value)) => Some(Ended::Completed(value.clone())),
-            Some(Output::Items) => {
-                let items = step.items.as_ref()?;
-                of_items(state, path.node(), items, effects).map(Ended::Completed)
+        StepStatus::Completed => {
+            // What its last round gave, which was not rejected.
+            let round = (step.round > 0).then(|| path.in_round(step.round));
+            let newest = round.as_ref().map_or(Some((path, step)), |round| state.steps.get_key_value(round));
+            let newest = newest.filter(|_| !aetheris_fault::planted!("first-round-is-the-output"));
+            if aetheris_fault::planted!("critics-word-is-the-output")
+                && let Some(critic) = state.steps.get_key_value(&path.in_round(step.round).critic())
+            {
+                return gave(state, effects, critic).map(Ended::Completed);
             }
-            Some(Output::Effect(key)) => effects.get(key).map(|effect| Ended::Completed(effect.result.clone())),
-            None => Some(Ended::Completed(Json::null())),
-        },
+            gave(state, effects, newest.unwrap_or((path, step))).map(Ended::Completed)
+        }
         StepStatus::Failed => step.error.clone().map(Ended::Failed),
         StepStatus::Pending
         | StepStatus::Running
         | StepStatus::Retrying
         | StepStatus::Waiting
-        | StepStatus::InDoubt => None,
+        | StepStatus::InDoubt
+        | StepStatus::Validating
+        | StepStatus::Refining
+        | StepStatus::Rejected => None,
     }
+}
+
+/// The output that one round has given, whatever was said of it.
+#[must_use]
+pub fn of_round(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Option<Json> {
+    state.steps.get(path).and_then(|step| gave(state, effects, (path, step)))
+}
+
+/// What a step has given by itself, whatever has become of it.
+pub(crate) fn gave(
+    state: &JobState,
+    effects: &BTreeMap<IdempotencyKey, EffectRow>,
+    (path, step): (&StepPath, &StepState),
+) -> Option<Json> {
+    match &step.output {
+        Some(Output::Inline(value)) => Some(value.clone()),
+        Some(Output::Items) => of_items(state, path.node(), step.items.as_ref()?, effects),
+        Some(Output::Effect(key)) => effects.get(key).map(|effect| effect.result.clone()),
+        None => Some(Json::null()),
+    }
+}
+
+/// The output of a step that is to end, which its end does not tell: what its items came to, or what a signal brought.
+pub(crate) fn untold(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Json {
+    let step = state.steps.get(path);
+    let items = step.and_then(|step| step.items.as_ref());
+    let list = items.and_then(|items| of_items(state, path.node(), items, effects));
+    let payload = || match step.and_then(|step| step.wait_end.as_ref()) {
+        Some(WaitEnd::Signal { payload, .. }) => Some(payload.clone()),
+        Some(WaitEnd::Time) | None => None,
+    };
+    list.or_else(payload).unwrap_or_else(Json::null)
 }
 
 #[cfg(test)]

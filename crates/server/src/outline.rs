@@ -142,7 +142,10 @@ impl Outlined {
             return Ok(Json::null());
         };
         let scope = Scope::Tenant(self.row.tenant.clone());
-        match (&step.output, self.outline.left_out.get(&node.into())) {
+        // What its last round gave.
+        let path = StepPath::from(node).in_round(step.round);
+        let output = self.outline.state.steps.get(&path).and_then(|step| step.output.as_ref());
+        match (output, self.outline.left_out.get(&path)) {
             (Some(Output::Effect(key)), _) => {
                 let effect = store.effect(scope, self.row.id, *key).await?;
                 Ok(effect.map_or_else(Json::null, |effect| effect.result))
@@ -230,6 +233,7 @@ pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) ->
         | Event::JobResumed(_)
         | Event::JobWaiting(_)
         | Event::NodeFinished(_)
+        | Event::NodeRefining(_)
         | Event::NodeRetryScheduled(_)
         | Event::NodeSkipped(_)
         | Event::NodeStarted(_)

@@ -34,7 +34,7 @@ pub(crate) struct Asked {
 /// A page of steps that have begun. It takes a processor: it belongs on a thread of its own.
 pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepPage {
     let names = asked.render.then(|| Inputs::of_job(loaded));
-    if let Some(item) = asked.node.as_ref().filter(|path| path.item().is_some()) {
+    if let Some(item) = asked.node.as_ref().filter(|path| !path.is_whole()) {
         let step = plan.step(item).and_then(|step| Some((step, loaded.state.steps.get(item)?)));
         let values = step.map(|(of_plan, step)| step_values(loaded, &of_plan, step, names.as_ref(), asked.bytes));
         return StepPage { next_cursor: None, steps: values.into_iter().collect() };
@@ -72,11 +72,23 @@ fn step_values(
     loaded: &Loaded,
     of_plan: &Step<'_>,
     step: &StepState,
-    names: Option<&Inputs>,
+    names: Option<&Inputs<'_>>,
     most: usize,
 ) -> StepValuesView {
-    let completed = step.status == StepStatus::Completed;
-    let output = completed.then(|| names::output(&loaded.state, &loaded.effects, &of_plan.path));
+    let output = match step.status {
+        StepStatus::Completed => Some(names::output(&loaded.state, &loaded.effects, &of_plan.path)),
+        // What is judged, or was rejected.
+        StepStatus::Validating | StepStatus::Rejected | StepStatus::Refining => {
+            names::of_round(&loaded.state, &loaded.effects, &of_plan.path)
+        }
+        StepStatus::Pending
+        | StepStatus::Running
+        | StepStatus::Retrying
+        | StepStatus::Waiting
+        | StepStatus::InDoubt
+        | StepStatus::Failed
+        | StepStatus::Skipped => None,
+    };
     let input = match &step.invocation {
         Some(invocation) => Some(view(ValueOrigin::Recorded, &invocation.input, most)),
         None => names.and_then(|names| names.render(of_plan)).map(|input| match input {

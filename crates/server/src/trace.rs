@@ -183,6 +183,7 @@ impl Story {
             | Event::CommandCommitted(_)
             | Event::TimerSet(_)
             | Event::TimerFired(_)
+            | Event::NodeRefining(_)
             | Event::ValueRecorded(_) => {}
         }
     }
@@ -281,6 +282,7 @@ fn step(
     let items = work.map().zip(step.items.as_ref()).map(|(map, items)| {
         (0..items.begun).map(|item| self::step(&Step::of_item(node, map, item), plan, state, told_of)).collect()
     });
+    let parts = parts(of_plan, plan, state, told_of);
     TraceStep {
         answered: told.answered,
         attempts: told.attempts,
@@ -288,6 +290,7 @@ fn step(
         // A step in doubt waits as well, and does not end by it.
         ended_by: told.ended_by.filter(|_| work.kind.waits()).map(str::to_owned),
         error: step.error.as_ref().map(|error| view::reason(error, None)),
+        feedback: step.feedback.clone(),
         finished_at: step.finished_at,
         items: items.unwrap_or_default(),
         kind: work.kind.as_str().to_owned(),
@@ -295,13 +298,32 @@ fn step(
         model: told.model,
         needs: if path.is_whole() { node.needs.clone() } else { Vec::new() },
         node_id: path.clone(),
+        parts,
         result: step.result,
         skipped: told.skipped.map(str::to_owned),
         source: (step.status == StepStatus::Completed).then_some(step.source),
         started_at: step.started_at,
         status: step.status,
         tool: tool(work, plan, step),
+        verdict: step.verdict,
     }
+}
+
+/// What was asked of its critic, and further rounds, in their order.
+fn parts(
+    of_plan: &Step<'_>,
+    plan: Option<&CompiledPlan>,
+    state: &JobState,
+    told_of: &mut impl FnMut(&StepPath) -> Told,
+) -> Vec<TraceStep> {
+    let (Some(plan), true) = (plan, of_plan.path.is_base()) else { return Vec::new() };
+    let rounds = state.steps.get(&of_plan.path).map_or(0, |step| step.round);
+    let paths = (0..=rounds).flat_map(|round| {
+        let path = of_plan.path.in_round(round);
+        [(round > 0).then(|| path.clone()), Some(path.critic())].into_iter().flatten()
+    });
+    let known = paths.filter(|path| state.steps.contains_key(path)).filter_map(|path| plan.step(&path));
+    known.map(|part| step(&part, Some(plan), state, told_of)).collect()
 }
 
 fn tool(work: &Work, plan: Option<&CompiledPlan>, step: &StepState) -> Option<TraceTool> {

@@ -129,7 +129,10 @@ fn items(state: &JobState, map: &StepPath) -> Option<ItemsView> {
             | StepStatus::Running
             | StepStatus::Retrying
             | StepStatus::Waiting
-            | StepStatus::InDoubt => view.open += 1,
+            | StepStatus::InDoubt
+            | StepStatus::Validating
+            | StepStatus::Refining
+            | StepStatus::Rejected => view.open += 1,
         }
     }
     Some(view)
@@ -142,6 +145,7 @@ fn step(step: &StepState, job: JobStatus) -> StepView {
         finished_at: step.finished_at,
         items: None,
         left_in_doubt: step.left_in_doubt(job),
+        round: (step.round > 0).then_some(step.round),
         started_at: step.started_at,
         status: step.status,
     }

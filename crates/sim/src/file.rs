@@ -6,6 +6,7 @@ use aetheris_core::plan::EffectClass;
 
 use crate::maps::Map;
 use crate::program::{Budget, Join, Kind, Policy, Program, Step, over_a_network};
+use crate::rounds::{Judging, PATTERN};
 
 impl Program {
     /// The agent file.
@@ -38,6 +39,9 @@ impl Program {
         for (place, step) in self.steps.iter().enumerate() {
             self.write_step(&mut file, place, step);
         }
+        if self.judged.values().any(|judging| judging.critic) {
+            file.push_str("    - { id: judge, kind: critic, timeout: 2s, prompt: \"judge {{ output }}\" }\n");
+        }
         let texts: Vec<usize> = (0..self.steps.len()).filter(|place| self.yields_text(*place)).collect();
         let mut answer = String::from("end");
         for place in texts {
@@ -69,6 +73,9 @@ impl Program {
         let map = self.maps.get(&place);
         if let Some(map) = map {
             write_map(file, *map);
+        }
+        if let Some(judging) = self.judged.get(&place) {
+            write_judging(file, *judging);
         }
         if step.tries > 1 || step.backoff > 0 {
             let (tries, backoff) = (step.tries, step.backoff);
@@ -129,6 +136,9 @@ impl Program {
         if self.drawing.contains(&place) {
             template.push_str("~{{ uuid() }}~{{ now() }}");
         }
+        if self.judged.contains_key(&place) {
+            template.push_str("^{{ 't' if feedback else '' }}{{ round }}");
+        }
         template
     }
 
@@ -150,6 +160,17 @@ impl Program {
             "{{% if {node}.open %}}o{{% elif {node}.failed %}}f{{{{ {node}.error.code }}}}{{% elif {node}.skipped %}}s{{% else \
              %}}{output}{{% endif %}}"
         )
+    }
+}
+
+/// What is said of rounds.
+fn write_judging(file: &mut String, judging: Judging) {
+    let _ = write!(file, ", max_refines: {}, refine_repeats_effect: true", judging.most);
+    if judging.schema {
+        let _ = write!(file, ", validate: {{ type: string, pattern: \"{PATTERN}\" }}");
+    }
+    if judging.critic {
+        file.push_str(", critic: judge");
     }
 }
 

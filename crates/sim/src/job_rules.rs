@@ -8,6 +8,7 @@ use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
+use aetheris_core::retry::RetryPolicy;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::JobRow;
 
@@ -27,7 +28,8 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
                 granted = Some(&said.node);
             }
             Event::NodeRetryScheduled(retry) => {
-                let tries = program.step_at(&retry.node).map_or(1, |(_, step)| step.tries);
+                let of_critic = if retry.node.is_critic() { RetryPolicy::default().max_attempts } else { 1 };
+                let tries = program.step_at(&retry.node).map_or(of_critic, |(_, step)| step.tries);
                 let due = recorded.at.after(Span::from_micros(retry.after_us));
                 let entry = scheduled.entry(&retry.node).or_insert((0, due));
                 *entry = (entry.0 + 1, due);
@@ -68,9 +70,11 @@ pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: 
             Event::ToolInvocationFinished(finished) if finished.outcome == InvocationOutcome::NotSent => calls -= 1,
             Event::NodeStarted(started) => match kind(&started.node) {
                 Some(Kind::Tool { class: EffectClass::Pure, .. }) => call(&started.node),
-                Some(Kind::Model) => tally.case("D14", tokens < budget.tokens, || {
-                    format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
-                }),
+                asks if asks == Some(&Kind::Model) || started.node.is_critic() => {
+                    tally.case("D14", tokens < budget.tokens, || {
+                        format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
+                    })
+                }
                 _ => {}
             },
             Event::NodeFinished(finished) => tokens += finished.model.as_ref().map_or(0, |model| model.usage.total()),

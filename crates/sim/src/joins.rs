@@ -7,6 +7,7 @@ use aetheris_core::event::{BranchStatus, Drawn, Event, Recorded, Resolver, SkipR
 use aetheris_core::id::JobId;
 
 use crate::program::{Join, Program};
+use crate::rounds::end_of;
 use crate::tally::Tally;
 
 /// How a node stands.
@@ -51,8 +52,8 @@ impl Drawing {
 pub(crate) struct Course {
     /// At the end.
     pub(crate) ends: BTreeMap<usize, Stand>,
-    /// What was drawn for a step, as its input has it: by node and item.
-    pub(crate) drawn: BTreeMap<(usize, Option<u32>), Drawing>,
+    /// What was drawn for a step, as its input has it: by node, item and round.
+    pub(crate) drawn: BTreeMap<(usize, Option<u32>, u32), Drawing>,
     /// The items of maps, at the end: by node and place.
     pub(crate) items: BTreeMap<(usize, u32), Stand>,
     /// When a node began: all others.
@@ -61,14 +62,14 @@ pub(crate) struct Course {
 
 impl Course {
     /// What was drawn for a step, as its input has it; nothing where nothing was.
-    pub(crate) fn drawn(&self, place: usize, item: Option<u32>) -> String {
-        self.drawn.get(&(place, item)).map(Drawing::text).unwrap_or_default()
+    pub(crate) fn drawn(&self, place: usize, item: Option<u32>, round: u32) -> String {
+        self.drawn.get(&(place, item, round)).map(Drawing::text).unwrap_or_default()
     }
 
     /// Values were drawn for a step: one of chance at most, and for a step that asks for some.
     fn draw(&mut self, (job, program): (JobId, &Program), e: &ValueRecorded, recorded: &Recorded, tally: &mut Tally) {
         let Some(at) = place(e.node.node().as_str()) else { return };
-        let drawing = self.drawn.entry((at, e.node.item())).or_default();
+        let drawing = self.drawn.entry((at, e.node.item(), e.node.round())).or_default();
         for value in &e.values {
             match value {
                 Drawn::Uuid(text) => drawing.chance.push(text.clone()),
@@ -143,10 +144,9 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
                 course.ends.insert(at, Stand::Skipped);
             }
             Event::NodeFinished(finished) => {
-                let failed = finished.error.as_ref().filter(|_| !finished.result.is_success());
-                let stand = failed.map_or(Stand::Completed, |error| Stand::Failed(error.code.clone()));
-                let of_node = place(finished.node.node().as_str());
-                if let Some(item) = of_node.zip(finished.node.item()) {
+                let Some((path, stand)) = end_of(finished) else { continue };
+                let of_node = place(path.node().as_str());
+                if let Some(item) = of_node.zip(path.item()) {
                     course.items.insert(item, stand);
                 } else if let Some(at) = of_node {
                     course.ends.insert(at, stand);
@@ -199,7 +199,7 @@ pub(crate) fn first_failure(job: JobId, program: &Program, events: &[Recorded], 
             tally.case("D15", finished.absorbed == absorbed, || {
                 format!("{job} {}: absorbed: {}, with {code}", finished.node, finished.absorbed)
             });
-            (!absorbed && !item).then_some(&finished.node)
+            (!absorbed && !item).then(|| finished.node.base())
         }
         _ => None,
     });
@@ -209,7 +209,7 @@ pub(crate) fn first_failure(job: JobId, program: &Program, events: &[Recorded], 
         _ => None,
     });
     if let Some(ended) = ended {
-        tally.case("D15", first == Some(ended), || {
+        tally.case("D15", first.as_ref() == Some(ended), || {
             format!("{job}: it failed with {ended}, and {first:?} was the first")
         });
     }

@@ -20,6 +20,7 @@ pub mod oracle;
 pub mod processes;
 pub mod program;
 pub mod recorder;
+mod rounds;
 pub mod seed;
 pub mod services;
 pub mod tally;

@@ -10,6 +10,7 @@ use aetheris_testing::random::Random;
 use crate::draw::drawn;
 use crate::joins::{Course, Stand, is_of_the_job};
 use crate::program::{Kind, Program, Step};
+use crate::rounds::end_of;
 use crate::tally::Tally;
 
 /// That a node does what it does for each item of a list.
@@ -54,13 +55,21 @@ fn parts(path: &StepPath) -> Option<(usize, Option<u32>)> {
 impl Program {
     /// What is done in the step of a path; nothing in a map's own.
     pub(crate) fn step_at(&self, path: &StepPath) -> Option<(usize, &Step)> {
-        let (place, item) = parts(path)?;
+        let (place, item) = parts(path).filter(|_| !path.is_critic())?;
         let is_item = self.maps.contains_key(&place);
         self.steps.get(place).filter(|_| is_item == item.is_some()).map(|step| (place, step))
     }
 
-    /// The steps in which a node does what it does, with what is behind the input of each.
+    /// The steps in which a node does what it does, with what is behind the input of each: every round that it may have.
     pub(crate) fn paths(&self, place: usize) -> Vec<(StepPath, String)> {
+        let rounds = |(base, item): (StepPath, String)| {
+            self.rounds(place).map(move |round| (base.in_round(round), item.clone())).collect::<Vec<_>>()
+        };
+        self.bases(place).into_iter().flat_map(rounds).collect()
+    }
+
+    /// The first of these of the node, or of each of its items.
+    pub(crate) fn bases(&self, place: usize) -> Vec<(StepPath, String)> {
         let node = format!("n{place}");
         match self.maps.get(&place) {
             None => vec![(node.as_str().into(), String::new())],
@@ -72,20 +81,12 @@ impl Program {
     }
 
     /// What a map yields, as it is written in the inputs behind it.
-    pub(crate) fn list(
-        &self,
-        place: usize,
-        map: Map,
-        input: &str,
-        course: &Course,
-        yields: impl Fn(&str) -> String,
-    ) -> String {
+    pub(crate) fn list(&self, place: usize, map: Map, input: &str, course: &Course) -> String {
         let item = |item: u32| match course.items.get(&(place, item)) {
             _ if map.skipped == Some(item) => "null".to_owned(),
             Some(Stand::Failed(code)) => format!("f{code}"),
             Some(Stand::Open | Stand::Completed | Stand::Skipped) | None => {
-                let drawn = course.drawn(place, Some(item));
-                yields(&format!("{input}#{item}{drawn}"))
+                self.given(place, Some(item), &format!("{input}#{item}"), course)
             }
         };
         (0..map.count).map(|place| format!("/{}", item(place))).collect()
@@ -112,7 +113,7 @@ pub(crate) fn in_order(job: JobId, program: &Program, events: &[Recorded], tally
         let mut failed: BTreeMap<u32, String> = BTreeMap::new();
         let mut case = |holds: bool, what: String| tally.case("M1", holds, || format!("{job} {node}: {what}"));
         for recorded in events {
-            let item = |path: &StepPath| path.item().filter(|_| path.node() == node.node());
+            let item = |path: &StepPath| path.item().filter(|_| path.node() == node.node() && path.is_base());
             match &recorded.event {
                 Event::NodeStarted(started) if started.node == node => {
                     let told = started.items.map(|items| (items.collect, items.count));
@@ -130,7 +131,8 @@ pub(crate) fn in_order(job: JobId, program: &Program, events: &[Recorded], tally
                     ended.insert(item, None);
                 }
                 Event::NodeFinished(finished) if finished.node != node => {
-                    let Some(item) = item(&finished.node) else { continue };
+                    let Some((path, _)) = end_of(finished) else { continue };
+                    let Some(item) = item(&path) else { continue };
                     if !begun.contains(&item) {
                         begun.push(item);
                     }

@@ -11,6 +11,7 @@ use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
@@ -26,6 +27,7 @@ use crate::job_rules;
 use crate::joins::{self, Course, Stand};
 use crate::maps;
 use crate::program::{Act, Kind, Policy, Program};
+use crate::rounds::{self, Tried};
 use crate::services::{Asked, Services};
 use crate::tally::Tally;
 
@@ -246,7 +248,10 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     joins::first_failure(order.job, &order.program, events, tally);
     maps::in_order(order.job, &order.program, events, tally);
     let outputs = outputs(events, order, &course);
+    let tried = rounds::expected(&order.program, &order.message, &outputs, &course);
+    rounds::in_order(order.job, &order.program, events, &tried, tally);
     asked_once(evidence, events, (order, &outputs, &course), tally);
+    critics_asked_once(evidence, events, (order.job, &tried), tally);
     in_time(evidence, events, order, tally);
     job_rules::tries(order.job, &order.program, events, evidence.rates.jumps, tally);
     job_rules::budget(order.job, &order.program, events, tally);
@@ -362,8 +367,9 @@ fn asked_once(
         });
         let questions = || {
             let input = order.program.input(place, &order.message, outputs, course);
-            let drawn = course.drawn(place, path.item());
-            evidence.services.asked(&format!("{input}{item}{drawn}"))
+            let drawn = course.drawn(place, path.item(), path.round());
+            let round = order.program.of_round(place, path.round());
+            evidence.services.asked(&format!("{input}{item}{drawn}{round}"))
         };
         if step.kind == Kind::Model && !evidence.rates.jumps {
             let behind = step.needs.iter().filter(|need| course.seen(place, **need) != Stand::Open);
@@ -417,6 +423,38 @@ fn asked_once(
     }
 }
 
+/// No question about an output leaves before that is stored, and none is put again once the critic's answer is, by a run that
+/// could know it.
+fn critics_asked_once(evidence: &Evidence<'_>, events: &[Recorded], (job, tried): (JobId, &Tried), tally: &mut Tally) {
+    let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
+    if evidence.rates.jumps {
+        return;
+    }
+    let stored = |path: &StepPath| {
+        events.iter().find_map(|recorded| match &recorded.event {
+            Event::NodeFinished(finished) if finished.node == *path => Some(recorded.at),
+            _ => None,
+        })
+    };
+    for (base, (outputs, _)) in tried {
+        for (round, output) in (0..).zip(outputs) {
+            let path = base.in_round(round);
+            let (given, answered) = (stored(&path), stored(&path.critic()));
+            for asked in evidence.services.asked(&rounds::question(output)) {
+                tally.case("S6", given.is_some_and(|given| given <= asked.left), || {
+                    format!(
+                        "{job} {path}: its critic was asked at {}, its output is stored since {given:?}",
+                        asked.left
+                    )
+                });
+                tally.case("C6", stale || answered.is_none_or(|at| asked.answered <= at), || {
+                    format!("{job} {path}: its critic was asked at {asked:?}, its answer was recorded at {answered:?}")
+                });
+            }
+        }
+    }
+}
+
 /// A job that has a deadline ends at it, or as soon after it as the faults are over and its calls are home.
 fn in_time(evidence: &Evidence<'_>, events: &[Recorded], order: &Order, tally: &mut Tally) {
     let (Some(deadline), false) = (order.deadline, evidence.rates.jumps) else { return };
@@ -452,6 +490,8 @@ fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool {
         "busy" => tools().any(|(act, ..)| matches!(act, Act::RefuseFirst(_))),
         "not_sent" => tools().next().is_some(),
         "budget_exceeded" => program.budget.is_some(),
+        "rejected" => !program.judged.is_empty(),
+        "critic_failed" => program.judged.values().any(|judging| judging.critic),
         "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,
         "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),
         "in_doubt_unresolved" => {

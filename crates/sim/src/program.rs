@@ -14,6 +14,7 @@ use aetheris_testing::random::Random;
 use crate::draw::{beside_each_other, draw_step, drawing, rules};
 use crate::joins::{Course, Stand};
 use crate::maps::{Map, maps};
+use crate::rounds::{Judging, judged};
 
 /// What a tool does when a call reaches it, apart from answering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,6 +141,8 @@ pub struct Program {
     pub maps: BTreeMap<usize, Map>,
     /// Its nodes whose input has a value that nobody can compute again.
     pub drawing: BTreeSet<usize>,
+    /// Those of its nodes whose outputs are judged.
+    pub judged: BTreeMap<usize, Judging>,
     /// Its name.
     pub name: String,
     /// How many of its steps may run at once; one at a time where it is 0.
@@ -178,10 +181,12 @@ impl Program {
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
         let parallel = beside_each_other(&mut steps);
         let (rules, maps, drawing) = (rules(&steps), maps(&steps), drawing(&steps));
+        let judged = judged(&steps, &maps);
         Self {
             budget: None,
             deadline,
             drawing,
+            judged,
             maps,
             name: name.to_owned(),
             parallel,
@@ -228,7 +233,8 @@ impl Program {
 
     /// Whether a node's output follows from the message alone.
     fn is_certain(&self, place: usize) -> bool {
-        if !self.rules.is_empty() || !self.maps.is_empty() || !self.drawing.is_empty() {
+        let beside = !self.maps.is_empty() || !self.drawing.is_empty() || !self.judged.is_empty();
+        if !self.rules.is_empty() || beside {
             return false;
         }
         let waits = self.steps.get(place).is_none_or(|step| matches!(step.kind, Kind::Wait { .. }));
@@ -302,23 +308,39 @@ impl Program {
         let mut outputs: Vec<Option<String>> = Vec::new();
         for (place, step) in self.steps.iter().enumerate() {
             let input = self.input(place, message, &outputs, course);
-            let yields = |of: &dyn Fn(&str) -> String| {
-                Some(match self.maps.get(&place) {
-                    Some(map) => self.list(place, *map, &input, course, of),
-                    None => of(&format!("{input}{}", course.drawn(place, None))),
-                })
+            let yields = || match self.maps.get(&place) {
+                Some(map) => self.list(place, *map, &input, course),
+                None => self.given(place, None, &input, course),
             };
             let output = match &step.kind {
                 _ if self.is_skipped(place) => None,
-                Kind::Tool { .. } => yields(&|input| output_of(&format!("t{place}"), input)),
-                Kind::Model => yields(&|input| output_of("model", input)),
-                Kind::Transform => yields(&|input| format!("x{input}")),
+                Kind::Tool { .. } | Kind::Model | Kind::Transform => Some(yields()),
                 Kind::Wait { .. } => wait(place),
                 Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition => None,
             };
             outputs.push(output);
         }
         outputs
+    }
+
+    /// What a step yields that is given this input.
+    pub(crate) fn yields(&self, place: usize, input: &str) -> String {
+        match self.steps.get(place).map(|step| &step.kind) {
+            Some(Kind::Tool { .. }) => output_of(&format!("t{place}"), input),
+            Some(Kind::Model) => output_of("model", input),
+            Some(Kind::Transform | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Condition) | None => {
+                format!("x{input}")
+            }
+        }
+    }
+
+    /// What a node or an item gives in the end, of the rounds that it may have.
+    pub(crate) fn given(&self, place: usize, item: Option<u32>, input: &str, course: &Course) -> String {
+        let of_round = |round| {
+            let drawn = course.drawn(place, item, round);
+            self.yields(place, &format!("{input}{drawn}{}", self.of_round(place, round)))
+        };
+        self.tried(place, of_round).0.pop().unwrap_or_default()
     }
 
     /// What a node is asked with, given the outputs before it.
@@ -371,7 +393,11 @@ impl Program {
             body + step.backoff * 8 * u64::from(step.tries)
         };
         let items = |place: usize| self.maps.get(&place).map_or(1, |map| u64::from(map.count.max(1)));
-        self.steps.iter().enumerate().map(|(place, step)| items(place) * per_step(step)).sum::<u64>()
+        let rounds = |place: usize| u64::from(*self.rounds(place).end()) + 1;
+        // A critic has the tries and delays of a policy that says nothing.
+        let critic = |place: usize| self.judged.get(&place).map_or(0, |judging| u64::from(judging.critic) * 60_000);
+        let of_node = |place: usize, step: &Step| items(place) * rounds(place) * (per_step(step) + critic(place));
+        self.steps.iter().enumerate().map(|(place, step)| of_node(place, step)).sum::<u64>()
             + self.deadline.unwrap_or(0)
     }
 }

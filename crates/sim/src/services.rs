@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use crate::fault_rates::FaultRates;
 use crate::program::{Act, Kind, Program, Step, output_of};
 use crate::recorder::{Leaving, Recorder};
+use crate::rounds;
 use crate::tell;
 use crate::trace::Trace;
 
@@ -419,7 +420,10 @@ impl Models for Outside {
                 let error = Failure::new("model_busy", "the model is busy");
                 return Err(ModelError { error, retry_after: None, retryable: true, usage: None });
             }
-            let text = output_of("model", &request.prompt);
+            let text = match rounds::asked_about(&request.prompt) {
+                Some(output) => rounds::verdict_of(output),
+                None => output_of("model", &request.prompt),
+            };
             Ok(ModelAnswer { model: request.model, text, usage: Usage { completion_tokens: 5, prompt_tokens: 9 } })
         })
     }

@@ -11,7 +11,6 @@ use crate::tree::Data;
 
 const KINDS: [(&str, Kind); 3] = [("tool", Kind::Tool), ("llm", Kind::Llm), ("transform", Kind::Transform)];
 const KINDS_NOT_YET: [&str; 2] = ["agent", "job"];
-const FIELDS_NOT_YET: [&str; 3] = ["validate", "max_refines", "refine_repeats_effect"];
 const ON_ITEM_FAILURE: [(&str, OnItemFailure); 2] =
     [("stop", OnItemFailure::Stop), ("collect", OnItemFailure::Collect)];
 /// Keys that only a whole node has.
@@ -108,7 +107,7 @@ impl<'t> Reader<'_, 't> {
             _ => item.choice(&KINDS, &KINDS_NOT_YET, self.errors),
         });
         let when = fields.take("when").and_then(|item| self.condition(&item));
-        self.work(&mut fields, kind, when, &FIELDS_NOT_YET)
+        self.work(&mut fields, kind, when, false, &[])
     }
 }
 

@@ -78,9 +78,12 @@ pub fn summary(kind: &str, payload: &str) -> String {
         "job_paused" => words.get("reason"),
         "node_started" if payload["try"] == 1 => words.get("node"),
         "node_started" => format!("{} try {}", words.get("node"), words.get("try")),
-        "node_finished" => words.join(&["node", "result", "output", "error"]),
+        "node_finished" => words.join(&["node", "result", "verdict", "output", "error"]),
         "node_retry_scheduled" => format!("{}{}", words.join(&["node", "error"]), words.after(" · again after ")),
         "node_skipped" => words.join(&["node", "reason"]),
+        "node_refining" => {
+            format!("{} round {}: {}", words.get("node"), words.get("round"), words.join(&["by", "feedback"]))
+        }
         "value_recorded" => format!("{} {}", words.get("node"), payload["values"]),
         "tool_invocation_started" => format!("{} permit {}", words.join(&["node", "tool"]), words.get("permit")),
         "tool_invocation_finished" => words.join(&["node", "outcome", "source", "error"]),

@@ -49,11 +49,19 @@ fn known_late(outcome: DoubtOutcome) -> String {
 
 fn known(step: StepStatus, job: JobStatus, answered: bool) -> (StepStatus, String) {
     match step {
-        StepStatus::Running | StepStatus::Retrying if job == JobStatus::Paused => {
+        StepStatus::Running | StepStatus::Retrying | StepStatus::Validating | StepStatus::Refining
+            if job == JobStatus::Paused =>
+        {
             (StepStatus::Pending, "paused".to_owned())
         }
         StepStatus::Pending if job.is_terminal() => (StepStatus::Skipped, "not run".to_owned()),
-        StepStatus::Running | StepStatus::Retrying | StepStatus::Waiting if job.is_terminal() => {
+        StepStatus::Running
+        | StepStatus::Retrying
+        | StepStatus::Waiting
+        | StepStatus::Validating
+        | StepStatus::Refining
+            if job.is_terminal() =>
+        {
             let words = if answered {
                 "the job ended first".to_owned()
             } else {
@@ -66,9 +74,12 @@ fn known(step: StepStatus, job: JobStatus, answered: bool) -> (StepStatus, Strin
         | StepStatus::Retrying
         | StepStatus::Waiting
         | StepStatus::InDoubt
+        | StepStatus::Validating
+        | StepStatus::Refining
         | StepStatus::Completed
         | StepStatus::Failed
-        | StepStatus::Skipped => (step, step.as_str().replace('_', " ")),
+        | StepStatus::Skipped
+        | StepStatus::Rejected => (step, step.as_str().replace('_', " ")),
     }
 }
 

@@ -82,8 +82,8 @@ impl Style {
             StepStatus::Completed => Tone::Good,
             StepStatus::Failed => Tone::Bad,
             StepStatus::Waiting | StepStatus::InDoubt | StepStatus::Retrying => Tone::Attention,
-            StepStatus::Running => Tone::Active,
-            StepStatus::Pending | StepStatus::Skipped => Tone::Dim,
+            StepStatus::Running | StepStatus::Validating | StepStatus::Refining => Tone::Active,
+            StepStatus::Pending | StepStatus::Skipped | StepStatus::Rejected => Tone::Dim,
         }
     }
 
@@ -92,13 +92,13 @@ impl Style {
     pub const fn glyph(status: StepStatus) -> &'static str {
         match status {
             StepStatus::Pending => "·",
-            StepStatus::Running => "▸",
-            StepStatus::Retrying => "↻",
+            StepStatus::Running | StepStatus::Validating => "▸",
+            StepStatus::Retrying | StepStatus::Refining => "↻",
             StepStatus::Waiting => "◦",
             StepStatus::InDoubt => "?",
             StepStatus::Completed => "✓",
             StepStatus::Failed => "✗",
-            StepStatus::Skipped => "–",
+            StepStatus::Skipped | StepStatus::Rejected => "–",
         }
     }
 }

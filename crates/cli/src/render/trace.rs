@@ -2,7 +2,7 @@
 //! to each.
 
 use aetheris_api::{JobErrorView, TraceAttempt, TraceDoubt, TraceStep, TraceView};
-use aetheris_core::event::{Resolver, Source};
+use aetheris_core::event::{Resolver, Source, Verdict};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 
@@ -30,6 +30,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
         text.push_str(&values.below(&step.node_id, style));
         text.push_str(&values.said(&step.doubts, style));
         text.push_str(&items(trace, step, style, now));
+        text.push_str(&parts(trace, step, values, style, now));
         before = Some(step);
     }
     for evidence in &trace.evidence {
@@ -66,6 +67,9 @@ fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
         | StepStatus::Retrying
         | StepStatus::Waiting
         | StepStatus::InDoubt
+        | StepStatus::Validating
+        | StepStatus::Refining
+        | StepStatus::Rejected
         | StepStatus::Failed => false,
     };
     let notable = || map.items.iter().filter(|item| !plain(item));
@@ -94,6 +98,23 @@ fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
         rest.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
     if !rest.is_empty() {
         indented(&format!("items: {}", rest.join(", ")), Some(Tone::Dim), ITEMS_INDENT);
+    }
+    text
+}
+
+/// What its critic was asked, and its further rounds.
+fn parts(trace: &TraceView, step: &TraceStep, values: &Values, style: Style, now: Now) -> String {
+    let names = step.parts.iter().map(|part| width(&part.node_id.text())).max().unwrap_or(0);
+    let narrower = Style { columns: style.columns.map(|columns| columns.saturating_sub(ITEMS_INDENT)), ..style };
+    let mut text = String::new();
+    let mut indented = |line: &str, indent: usize| text.push_str(&format!("{}{line}\n", " ".repeat(indent)));
+    for part in &step.parts {
+        headline(trace, part, None, names, narrower, now).lines().for_each(|line| indented(line, ITEMS_INDENT));
+        for (line, tone) in details(trace, part, now) {
+            let line = wrap(&one_line(&line), style.columns, 8, 10);
+            indented(&tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line)), 2 * ITEMS_INDENT);
+        }
+        values.below(&part.node_id, style).lines().for_each(|line| indented(line, ITEMS_INDENT));
     }
     text
 }
@@ -131,6 +152,11 @@ fn headline(
         (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
         (None, Some(_) | None) => String::new(),
     };
+    let said = match step.verdict {
+        Some(Verdict::Reject) => style.paint(Tone::Attention, "output rejected"),
+        Some(Verdict::Pass) => style.paint(Tone::Dim, "output passed"),
+        Some(Verdict::Pending) | None => String::new(),
+    };
     let in_line = before.map(|before| before.node_id.node()).into_iter().eq(&step.needs);
     let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
     let after = if in_line || needs.is_empty() { String::new() } else { format!("after {}", needs.join(", ")) };
@@ -140,6 +166,7 @@ fn headline(
         style.paint(tone, words),
         took(step.started_at, step.finished_at.or(trace.ended_at), *ticks, now),
         style.paint(Tone::Dim, &source),
+        said,
         style.paint(Tone::Dim, &after),
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -155,6 +182,9 @@ fn stands(trace: &TraceView, step: &TraceStep) -> Standing {
 /// What else is to be said of a step.
 fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
     let mut lines = Vec::new();
+    if let Some(feedback) = &step.feedback {
+        lines.push((format!("told: {feedback}"), Some(Tone::Dim)));
+    }
     if let Some(source) = step.source.filter(|source| *source != Source::Executed) {
         lines.push((format!("result {}", origin(source)), Some(Tone::Attention)));
     }

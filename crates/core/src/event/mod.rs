@@ -145,6 +145,8 @@ events! {
     JobPauseRequested = 25, "job_pause_requested", 1;
     /// A step was given values that nobody can compute again.
     ValueRecorded = 26, "value_recorded", 1;
+    /// The output of a step was rejected: another round follows.
+    NodeRefining = 27, "node_refining", 1;
 }
 
 impl EventKind {
@@ -158,6 +160,7 @@ impl EventKind {
             | Self::NodeRetryScheduled
             | Self::ToolInvocationStarted
             | Self::ValueRecorded
+            | Self::NodeRefining
             | Self::JobWaiting => true,
             Self::JobCreated
             | Self::PlanGenerated
@@ -209,6 +212,7 @@ impl EventKind {
             | Self::JobResumed
             | Self::SignalRefused
             | Self::ValueRecorded
+            | Self::NodeRefining
             | Self::JobPauseRequested => false,
         }
     }
@@ -238,6 +242,7 @@ impl Event {
             Self::WaitCompleted(e) => Some(&e.node),
             Self::SignalRefused(e) => Some(&e.node),
             Self::ValueRecorded(e) => Some(&e.node),
+            Self::NodeRefining(e) => Some(&e.node),
             Self::JobFailed(e) => e.node.as_ref(),
             Self::JobCreated(_)
             | Self::PlanGenerated(_)
@@ -281,12 +286,12 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers_and_names() {
         let codes: Vec<u8> = EventKind::ALL.iter().map(|kind| kind.code()).collect();
-        assert_eq!(codes, (1..=26).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=27).collect::<Vec<u8>>());
         for kind in EventKind::ALL {
             assert_eq!(EventKind::from_code(kind.code()), Some(*kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
-        assert_eq!((EventKind::from_code(0), EventKind::from_code(27)), (None, None));
+        assert_eq!((EventKind::from_code(0), EventKind::from_code(28)), (None, None));
         assert_eq!(EventKind::JobCreated.as_str(), "job_created");
         assert!(EventKind::ALL.iter().all(|kind| kind.schema_version() >= 1));
     }
@@ -301,6 +306,7 @@ mod tests {
             EventKind::NodeSkipped,
             EventKind::ToolInvocationStarted,
             EventKind::ValueRecorded,
+            EventKind::NodeRefining,
         ];
         assert_eq!(growing, expected);
     }

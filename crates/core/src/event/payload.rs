@@ -2,12 +2,14 @@
 
 mod branch;
 mod job;
+mod refine;
 #[cfg(test)]
 mod tests;
 mod value;
 
 pub use branch::*;
 pub use job::*;
+pub use refine::*;
 pub use value::*;
 
 use std::collections::BTreeMap;
@@ -186,6 +188,9 @@ pub struct NodeFinished {
     /// with their end. In microseconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub took_us: Option<u64>,
+    /// What was said of its output, where something is to be said; of a critic's step, what that says.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 impl NodeFinished {
@@ -193,7 +198,7 @@ impl NodeFinished {
     #[must_use]
     pub fn new(node: impl Into<StepPath>, result: StepResult) -> Self {
         let (absorbed, given_up, node) = (false, false, node.into());
-        Self { absorbed, error: None, given_up, model: None, node, output: None, result, took_us: None }
+        Self { absorbed, error: None, given_up, model: None, node, output: None, result, took_us: None, verdict: None }
     }
 }
 

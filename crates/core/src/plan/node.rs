@@ -105,6 +105,8 @@ pub struct WaitNode {
 pub enum NodeKind {
     /// A gate: completes with `true` where its `when` holds, else it is skipped.
     Condition,
+    /// What a model is asked about the outputs of other nodes. It is no step of its own.
+    Critic(LlmNode),
     /// A model call.
     Llm(LlmNode),
     /// The same work for each item of a list.
@@ -130,6 +132,7 @@ impl NodeKind {
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Condition => "condition",
+            Self::Critic(_) => "critic",
             Self::Llm(_) => "llm",
             Self::Map(_) => "map",
             Self::Sleep(_) => "sleep",
@@ -144,7 +147,12 @@ impl NodeKind {
     pub const fn waits(&self) -> bool {
         match self {
             Self::Sleep(_) | Self::Wait(_) => true,
-            Self::Condition | Self::Llm(_) | Self::Map(_) | Self::Tool { .. } | Self::Transform(_) => false,
+            Self::Condition
+            | Self::Critic(_)
+            | Self::Llm(_)
+            | Self::Map(_)
+            | Self::Tool { .. }
+            | Self::Transform(_) => false,
         }
     }
 
@@ -153,9 +161,13 @@ impl NodeKind {
     pub const fn is_for_items(&self) -> bool {
         match self {
             Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
-            Self::Condition | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
+            Self::Condition | Self::Critic(_) | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
         }
     }
+}
+
+fn is_false(told: &bool) -> bool {
+    !*told
 }
 
 /// What is done in one step: by a node, or for an item of one.
@@ -163,12 +175,21 @@ impl NodeKind {
 pub struct Work {
     /// What it does.
     pub kind: NodeKind,
+    /// How often it is done again after its output was rejected, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_refines: Option<u32>,
+    /// Whether a call of it that must not be repeated may be made anew in a further round.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub refine_repeats_effect: bool,
     /// Its own retry policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<RetryPolicy>,
     /// The time one try may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// The JSON Schema of its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate: Option<Json>,
     /// The condition without which it is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
@@ -178,7 +199,8 @@ impl Work {
     /// Work of which nothing else is said.
     #[must_use]
     pub const fn new(kind: NodeKind) -> Self {
-        Self { kind, retry: None, timeout: None, when: None }
+        let (max_refines, refine_repeats_effect, validate) = (None, false, None);
+        Self { kind, max_refines, refine_repeats_effect, retry: None, timeout: None, validate, when: None }
     }
 
     /// The map that it is, if it is one.
@@ -187,6 +209,7 @@ impl Work {
         match &self.kind {
             NodeKind::Map(map) => Some(map),
             NodeKind::Condition
+            | NodeKind::Critic(_)
             | NodeKind::Llm(_)
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }
@@ -206,6 +229,8 @@ impl Work {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Stored", into = "Stored")]
 pub struct Node {
+    /// The node of the kind critic that judges its output.
+    pub critic: Option<NodeId>,
     /// Its name, unique in the plan.
     pub id: NodeId,
     /// How many of its needs it waits for.
@@ -221,33 +246,58 @@ pub struct Node {
 /// A node as it is stored: what it is and what it does in one, in the order that its hash asks for.
 #[derive(Serialize, Deserialize)]
 struct Stored {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    critic: Option<NodeId>,
     id: NodeId,
     #[serde(default, skip_serializing_if = "Join::is_all")]
     join: Join,
     kind: NodeKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max_refines: Option<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     needs: Vec<NodeId>,
     #[serde(default, skip_serializing_if = "OnFailure::is_fail_fast")]
     on_failure: OnFailure,
+    #[serde(default, skip_serializing_if = "is_false")]
+    refine_repeats_effect: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry: Option<RetryPolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timeout: Option<Span>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    validate: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<String>,
 }
 
 impl From<Stored> for Node {
     fn from(stored: Stored) -> Self {
-        let Stored { id, join, kind, needs, on_failure, retry, timeout, when } = stored;
-        Self { id, join, needs, on_failure, work: Work { kind, retry, timeout, when } }
+        let Stored { critic, id, join, kind, max_refines, needs, on_failure, retry, timeout, validate, when, .. } =
+            stored;
+        let refine_repeats_effect = stored.refine_repeats_effect;
+        let work = Work { kind, max_refines, refine_repeats_effect, retry, timeout, validate, when };
+        Self { critic, id, join, needs, on_failure, work }
     }
 }
 
 impl From<Node> for Stored {
     fn from(node: Node) -> Self {
-        let Node { id, join, needs, on_failure, work: Work { kind, retry, timeout, when } } = node;
-        Self { id, join, kind, needs, on_failure, retry, timeout, when }
+        let Node { critic, id, join, needs, on_failure, work } = node;
+        let Work { kind, max_refines, refine_repeats_effect, retry, timeout, validate, when } = work;
+        Self {
+            critic,
+            id,
+            join,
+            kind,
+            max_refines,
+            needs,
+            on_failure,
+            refine_repeats_effect,
+            retry,
+            timeout,
+            validate,
+            when,
+        }
     }
 }
 
@@ -256,7 +306,7 @@ impl Node {
     #[must_use]
     pub fn new(id: impl Into<NodeId>, kind: NodeKind) -> Self {
         let (needs, on_failure) = (Vec::new(), OnFailure::FailFast);
-        Self { id: id.into(), join: Join::All, needs, on_failure, work: Work::new(kind) }
+        Self { critic: None, id: id.into(), join: Join::All, needs, on_failure, work: Work::new(kind) }
     }
 }
 
@@ -280,7 +330,10 @@ mod tests {
         for kind in [NodeKind::Map(map), call, NodeKind::Condition, NodeKind::Sleep(Span::from_secs(1))] {
             let mut node = Node::new("n", kind);
             (node.join, node.needs, node.on_failure) = (Join::Any, vec!["m".into()], OnFailure::FailSafe);
+            node.critic = Some("c".into());
             node.work.when = Some("true".to_owned());
+            (node.work.max_refines, node.work.refine_repeats_effect) = (Some(1), true);
+            node.work.validate = Some(Json::new(true.into()));
             (node.work.retry, node.work.timeout) = (Some(RetryPolicy::default()), Some(Span::from_secs(2)));
             let value = Json::new(serde_json::to_value(&node).unwrap());
             let bytes = crate::json::to_canonical(&node);

@@ -3,7 +3,7 @@
 use super::{CompiledPlan, MapNode, Node, Work};
 use crate::path::StepPath;
 
-/// A node, or the work for one item of a node.
+/// A node, the work for one item of a node, a further round of one of these, or what a critic is asked about one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step<'p> {
     /// The node that it is, or is a part of.
@@ -28,6 +28,13 @@ impl<'p> Step<'p> {
         Self { node, path: StepPath::of_item(node.id.clone(), item), work: &map.each }
     }
 
+    /// Whether its output is judged, so that it may be rejected and the work done again.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        let of_node = self.path.item().is_none() && !self.path.is_critic();
+        self.work.validate.is_some() || (of_node && self.node.critic.is_some())
+    }
+
     /// Whether the job goes on over a failure of it: its node says so, or collects those of its items.
     #[must_use]
     pub fn absorbs(&self) -> bool {
@@ -41,9 +48,13 @@ impl CompiledPlan {
     #[must_use]
     pub fn step(&self, path: &StepPath) -> Option<Step<'_>> {
         let node = self.node(path.node())?;
-        if path.is_whole() {
-            return Some(Step::from(node));
-        }
-        Some(Step::of_item(node, node.work.map()?, path.item()?))
+        let work = match path.item() {
+            None => &node.work,
+            Some(_) => &*node.work.map()?.each,
+        };
+        let of_part =
+            if path.is_critic() { &self.critic_of(node).filter(|_| path.item().is_none())?.work } else { work };
+        let may_be = path.round() <= work.max_refines() && path.is_part_of_round();
+        may_be.then(|| Step { node, path: path.clone(), work: of_part })
     }
 }

@@ -32,6 +32,15 @@ impl EffectClass {
         }
     }
 
+    /// Whether nothing but proof or a person allows another call.
+    #[must_use]
+    pub const fn must_not_repeat(self) -> bool {
+        match self {
+            Self::AtMostOnce => true,
+            Self::Pure | Self::Idempotent => false,
+        }
+    }
+
     /// Its name in files and events.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use super::at_work;
 use crate::id::NodeId;
 use crate::limits;
 use crate::path::StepPath;
 use crate::plan::{CompiledPlan, MapNode, Node, Step};
 use crate::state::{ItemsState, JobState};
 use crate::step::StepStatus;
+
+/// A job and its plan.
+type Job<'s, 'a> = (&'s JobState, &'a CompiledPlan);
 
 /// The items of a map that is under way and is not to end yet.
 fn under_way<'a, 's>(state: &'s JobState, node: &'a Node) -> Option<(&'a MapNode, &'s ItemsState)> {
@@ -25,10 +29,14 @@ pub fn items_at_once(map: &MapNode) -> usize {
 
 /// The steps of a node that may be worked on: of a map those of its items that have begun and do not wait, then the next
 /// ones up to its bound. Once an item's failure has ended it, all that have begun and not ended are to be given up.
-pub(super) fn steps_of<'a>(state: &JobState, node: &'a Node, waits: &impl Fn(&StepPath) -> bool) -> Vec<Step<'a>> {
-    let Some((map, items)) = under_way(state, node) else { return vec![Step::from(node)] };
+pub(super) fn steps_of<'a>(
+    (state, plan): Job<'_, 'a>,
+    node: &'a Node,
+    waits: &impl Fn(&StepPath) -> bool,
+) -> Vec<Step<'a>> {
+    let Some((map, items)) = under_way(state, node) else { return vec![at_work(state, plan, Step::from(node))] };
     let stopped = items.stopped_by.is_some();
-    let begun = items.open.iter().map(|item| Step::of_item(node, map, *item));
+    let begun = items.open.iter().map(|item| at_work(state, plan, Step::of_item(node, map, *item)));
     let mut steps: Vec<Step<'a>> = begun.filter(|step| stopped || !waits(&step.path)).collect();
     if !stopped {
         let room = items_at_once(map).saturating_sub(steps.len());
@@ -44,13 +52,13 @@ pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan) -> Vec<Step<'a>> {
     let failed = state.steps.iter().filter(|(path, step)| path.item().is_some() && step.fails_job());
     let nodes: BTreeSet<&NodeId> = failed.map(|(path, _)| path.node()).collect();
     let running = nodes.into_iter().filter(|node| state.node_status(node) == StepStatus::Running);
-    running.filter_map(|node| plan.node(node)).flat_map(|node| steps_of(state, node, &|_| false)).collect()
+    running.filter_map(|node| plan.node(node)).flat_map(|node| steps_of((state, plan), node, &|_| false)).collect()
 }
 
 /// Whether a node is a map all of whose items that have not ended wait, and no other may begin.
-pub(super) fn all_wait(state: &JobState, node: &Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
-    let Some((_, items)) = under_way(state, node) else { return false };
-    let item_waits = |item: &u32| waits(&StepPath::of_item(node.id.clone(), *item));
+pub(super) fn all_wait((state, plan): Job<'_, '_>, node: &Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
+    let Some((map, items)) = under_way(state, node) else { return false };
+    let item_waits = |item: &u32| waits(&at_work(state, plan, Step::of_item(node, map, *item)).path);
     items.stopped_by.is_none() && items.begun == items.count && items.open.iter().all(item_waits)
 }
 
@@ -59,7 +67,11 @@ mod tests {
     use super::*;
     use crate::id::JobId;
     use crate::json::Json;
-    use crate::plan::{NodeKind, OnItemFailure, Work};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use crate::plan::{Budget, NodeKind, OnItemFailure, PLAN_SCHEMA_VERSION, Plan, Work};
+    use crate::retry::RetryPolicy;
     use crate::state::StepState;
 
     fn map(concurrency: u32) -> Node {
@@ -69,6 +81,20 @@ mod tests {
         Node::new("m", NodeKind::Map(MapNode { name: "item".to_owned(), concurrency, each, on_item_failure, over }))
     }
 
+    fn compiled(node: &Node) -> CompiledPlan {
+        let plan = Plan {
+            answer: None,
+            budget: Budget::default(),
+            max_parallel_steps: None,
+            nodes: vec![node.clone()],
+            retry: RetryPolicy::default(),
+            schema_version: PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: BTreeMap::new(),
+        };
+        Arc::new(plan).compile().unwrap()
+    }
+
     /// What is worked on of a map of five items, and whether nothing of it can be.
     fn steps(node: &Node, begun: u32, open: &[u32], stopped_by: Option<u32>, waiting: &[&str]) -> (String, bool) {
         let open: BTreeSet<u32> = open.iter().copied().collect();
@@ -76,8 +102,10 @@ mod tests {
         let mut state = JobState::new(JobId::from_u128(1));
         state.steps.insert("m".into(), StepState { items, status: StepStatus::Running, ..StepState::default() });
         let waits = |path: &StepPath| waiting.contains(&&*path.text());
-        let steps = steps_of(&state, node, &waits).into_iter().map(|step| step.path.to_string());
-        (steps.collect::<Vec<_>>().join(" "), all_wait(&state, node, &waits))
+        let plan = compiled(node);
+        let steps =
+            steps_of((&state, &plan), plan.at(0).unwrap(), &waits).into_iter().map(|step| step.path.to_string());
+        (steps.collect::<Vec<_>>().join(" "), all_wait((&state, &plan), node, &waits))
     }
 
     #[test]
@@ -92,7 +120,8 @@ mod tests {
         }
         assert_eq!(said(steps(&map(2), 5, &[], None, &[])), "m", "it ends when they have");
         let node = map(2);
-        let untouched = steps_of(&JobState::new(JobId::from_u128(1)), &node, &|_| false);
+        let (state, plan) = (JobState::new(JobId::from_u128(1)), compiled(&node));
+        let untouched = steps_of((&state, &plan), plan.at(0).unwrap(), &|_| false);
         assert_eq!(untouched, [Step::from(&node)], "it has not begun");
     }
 

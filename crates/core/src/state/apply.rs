@@ -1,7 +1,7 @@
 //! What each event does to the state, and what the tables refuse.
 
 use super::{Ending, Invocation, ItemsState, JobState, Output, Ownership, PlanRef, StepState, Timer, WaitPhase};
-use crate::event::{self, Answer, BranchStatus, Event, Recorded, RequeueReason, TimerId, WaitEnd};
+use crate::event::{self, Answer, BranchStatus, Event, Recorded, RequeueReason, TimerId, Verdict, WaitEnd};
 use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
 use crate::limits;
@@ -115,6 +115,12 @@ impl JobState {
             Event::NodeRetryScheduled(e) => self.retry_scheduled(e)?,
             Event::NodeSkipped(e) => {
                 self.within_run()?;
+                if !e.node.is_base() {
+                    return Err(Illegal::Contradiction(format!(
+                        "`{}` is a part of a step that is not skipped",
+                        e.node
+                    )));
+                }
                 self.step(&e.node, StepTrigger::Skip)?;
             }
             Event::ToolInvocationStarted(e) => self.invocation_started(e)?,
@@ -128,6 +134,7 @@ impl JobState {
             Event::StepInDoubt(e) => self.in_doubt(e)?,
             Event::InDoubtResolved(e) => self.doubt_resolved(e)?,
             Event::ValueRecorded(e) => self.value_recorded(e)?,
+            Event::NodeRefining(e) => self.refining(e)?,
         }
         self.seq += 1;
         Ok(())
@@ -139,7 +146,7 @@ impl JobState {
     }
 
     pub(super) fn step(&mut self, node: &StepPath, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
-        if node.item().is_some() {
+        if node.item().is_some() && node.is_base() {
             let to = self.step_status(node).next(trigger);
             self.note_item(node, to.map_err(|source| Illegal::Step { node: node.clone(), source })?)?;
         }
@@ -254,6 +261,7 @@ impl JobState {
         if self.plan.is_none() {
             return Err(Illegal::NoPlan(e.node.clone()));
         }
+        self.is_at_part(&e.node)?;
         let step = self.step(&e.node, StepTrigger::Start)?;
         step.tries += 1;
         if step.tries == 1 {
@@ -286,7 +294,8 @@ impl JobState {
             let whole = items.stopped_by.is_none() || !success;
             items.is_over() && whole && !(e.absorbed && items.lost_by.is_some())
         };
-        let step = self.step(&e.node, if success { StepTrigger::Succeed } else { StepTrigger::Fail })?;
+        self.is_at_part(&e.node)?;
+        let step = self.step(&e.node, ending(e))?;
         if step.items.as_ref().is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
         }
@@ -308,9 +317,11 @@ impl JobState {
         if success || e.absorbed {
             self.reclaims = 0;
         }
-        if !success {
-            self.note_item_failed(e);
+        if success {
+            return self.judged(e);
         }
+        self.part_failed(e)?;
+        self.note_item_failed(e);
         Ok(())
     }
 
@@ -336,6 +347,15 @@ impl JobState {
             .remove(timer)
             .map(drop)
             .ok_or_else(|| Illegal::Contradiction(format!("the timer {timer} is not set")))
+    }
+}
+
+/// What an end is to its step.
+fn ending(e: &event::NodeFinished) -> StepTrigger {
+    match (e.result.is_success(), e.verdict) {
+        (true, Some(Verdict::Pending | Verdict::Reject)) if !e.node.is_critic() => StepTrigger::Judge,
+        (true, _) => StepTrigger::Succeed,
+        (false, _) => StepTrigger::Fail,
     }
 }
 

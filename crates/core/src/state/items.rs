@@ -79,7 +79,7 @@ impl JobState {
 
     /// A step that is an item has moved.
     pub(super) fn note_item(&mut self, path: &StepPath, to: StepStatus) -> Result<(), Illegal> {
-        let Some(item) = path.item() else { return Ok(()) };
+        let Some(item) = path.item().filter(|_| path.is_base()) else { return Ok(()) };
         let map = self.steps.get_mut(&StepPath::from(path.node()));
         let running = map.filter(|map| map.status == StepStatus::Running).and_then(|map| map.items.as_mut());
         let moved = running.ok_or("its map is not under way").and_then(|items| items.moved(item, to));

@@ -10,6 +10,7 @@ mod calls;
 mod invocation;
 mod items;
 mod pause;
+mod rounds;
 mod stamp;
 mod steps;
 #[cfg(test)]
@@ -29,7 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, PauseReason, Source, StepResult, TimerId, WaitEnd,
+    Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, PauseReason, Source, StepResult, TimerId, Verdict,
+    WaitEnd,
 };
 use crate::hash::Hash;
 use crate::id::{
@@ -66,6 +68,9 @@ pub struct StepState {
     pub doubt: Option<Doubt>,
     /// Why its last try failed.
     pub error: Option<Failure>,
+    /// What its round was told of the one before, if it is a further round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feedback: Option<String>,
     /// When it ended.
     pub finished_at: Option<Timestamp>,
     /// It is an item that was given up, since its map had failed with another.
@@ -87,6 +92,9 @@ pub struct StepState {
     pub retry_at: Option<Timestamp>,
     /// How long it waits before that, from the event that says so.
     pub retry_delay: Option<Span>,
+    /// Its newest round: 0 is itself.
+    #[serde(default, skip_serializing_if = "usage::is_zero")]
+    pub round: u32,
     /// Where its result came from.
     pub source: Source,
     /// When its first try began.
@@ -98,6 +106,9 @@ pub struct StepState {
     /// What it was given that nobody can compute again.
     #[serde(default, skip_serializing_if = "Values::is_none")]
     pub values: Values,
+    /// What was said of its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
     /// What ended its wait.
     pub wait_end: Option<WaitEnd>,
 }
@@ -183,6 +194,7 @@ impl Default for StepState {
             absorbed: false,
             doubt: None,
             error: None,
+            feedback: None,
             finished_at: None,
             given_up: false,
             invocation: None,
@@ -192,11 +204,13 @@ impl Default for StepState {
             result: None,
             retry_at: None,
             retry_delay: None,
+            round: 0,
             source: Source::Executed,
             started_at: None,
             status: StepStatus::Pending,
             tries: 0,
             values: Values::default(),
+            verdict: None,
             wait_end: None,
         }
     }
@@ -404,7 +418,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 5;
+    pub const VERSION: u16 = 6;
 
     /// The hash of the canonical form of this state.
     #[must_use]

@@ -2,6 +2,7 @@
 
 use super::JobState;
 use crate::event::{Event, TimerId};
+use crate::path::StepPath;
 use crate::time::{Span, Timestamp};
 
 impl JobState {
@@ -26,8 +27,18 @@ impl JobState {
                     step.started_at = Some(at);
                 }
             }
-            Event::NodeFinished(finished) => self.stamp_end(&finished.node, at, finished.took_us),
-            Event::NodeSkipped(skipped) => self.stamp_end(&skipped.node, at, None),
+            Event::NodeFinished(finished) => {
+                let (path, took) = (&finished.node, finished.took_us);
+                // What is judged has not ended with its output.
+                let judged = finished.verdict.is_some() && !path.is_critic();
+                self.stamp_begin(path, at, took);
+                let ended = (!judged).then(|| path.clone()).into_iter().chain(Self::ended_with(finished));
+                ended.for_each(|path| self.stamp_end(&path, at));
+            }
+            Event::NodeRefining(refining) if refining.round > 1 => {
+                self.stamp_end(&refining.node.in_round(refining.round - 1), at);
+            }
+            Event::NodeSkipped(skipped) => self.stamp_end(&skipped.node, at),
             Event::NodeRetryScheduled(scheduled) => {
                 if let Some(step) = self.steps.get_mut(&scheduled.node) {
                     step.retry_at = step.retry_delay.map(|delay| at.after(delay));
@@ -57,18 +68,22 @@ impl JobState {
             | Event::ToolInvocationFinished(_)
             | Event::CommandCommitted(_)
             | Event::TimerFired(_)
-            | Event::InDoubtResolved(_) => {}
+            | Event::InDoubtResolved(_)
+            | Event::NodeRefining(_) => {}
         }
     }
 
     /// A start that was written with the end, or while the body ran, is dated back by what the body took.
-    fn stamp_end(&mut self, node: &crate::path::StepPath, at: Timestamp, took_us: Option<u64>) {
-        if let Some(step) = self.steps.get_mut(node) {
+    fn stamp_begin(&mut self, path: &StepPath, at: Timestamp, took_us: Option<u64>) {
+        if let Some((step, took)) = self.steps.get_mut(path).zip(took_us) {
+            let began = at.before(Span::from_micros(took));
+            step.started_at = Some(step.started_at.map_or(began, |started| started.min(began)));
+        }
+    }
+
+    fn stamp_end(&mut self, path: &StepPath, at: Timestamp) {
+        if let Some(step) = self.steps.get_mut(path) {
             step.finished_at = Some(at);
-            if let Some(took) = took_us {
-                let began = at.before(Span::from_micros(took));
-                step.started_at = Some(step.started_at.map_or(began, |started| started.min(began)));
-            }
         }
     }
 

@@ -9,7 +9,8 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
-use aetheris_core::state::JobState;
+use aetheris_core::state::{JobState, StepState};
+use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -110,6 +111,7 @@ fn step_events() -> impl Strategy<Value = Event> {
         StepResult::SideEffectCommitted,
         StepResult::PermanentFailure,
     ]);
+    let verdict = select(vec![None, None, Some(Verdict::Pass), Some(Verdict::Pending), Some(Verdict::Reject)]);
     let outcome = select(vec![
         InvocationOutcome::Committed,
         InvocationOutcome::Committed,
@@ -121,11 +123,14 @@ fn step_events() -> impl Strategy<Value = Event> {
     let by = select(vec![Resolver::LateDeposit, Resolver::Reconcile, Resolver::Operator, Resolver::Policy]);
     prop_oneof![
         8 => (node(), 1u32..4).prop_map(|(node, number)| NodeStarted::new(node, number).into()),
-        2 => (node(), proptest::option::of(value()), result).prop_map(|(node, output, result)| {
-            NodeFinished { output, ..NodeFinished::new(node, result) }.into()
+        3 => (node(), proptest::option::of(value()), result, verdict).prop_map(|(node, output, result, verdict)| {
+            NodeFinished { output, verdict, ..NodeFinished::new(node, result) }.into()
         }),
         4 => (node(), failure(), 0u64..9)
             .prop_map(|(node, error, after_us)| NodeRetryScheduled { after_us, error, model: None, node }.into()),
+        12 => (node(), 1u32..4).prop_map(|(node, round)| {
+            NodeRefining { by: Judge::Schema, feedback: "no".to_owned(), node: node.base(), round }.into()
+        }),
         1 => node().prop_map(|node| NodeSkipped { node, reason: SkipReason::Condition }.into()),
         1 => (node(), any::<u64>(), 1usize..4).prop_map(|(node, chance, count)| {
             let values = [Drawn::random(chance.into()), Drawn::uuid(chance.into()), Drawn::Now];
@@ -197,6 +202,13 @@ pub(crate) fn fitted(event: Event, state: &JobState) -> Event {
     let permit = |node: &StepPath| step(node).invocation.map_or(0, |invocation| invocation.permit);
     match event {
         Event::NodeStarted(mut started) => {
+            // What is next of a step whose output is judged.
+            let part = |(path, step): (&StepPath, &StepState)| match step.status {
+                StepStatus::Pending => Some(path.clone()),
+                StepStatus::Validating if step.waits_for_critic() => Some(path.critic()),
+                _ => None,
+            };
+            started.node = state.steps.iter().find_map(part).unwrap_or(started.node);
             started.number = step(&started.node).tries + 1;
             started.into()
         }
@@ -229,6 +241,17 @@ pub(crate) fn fitted(event: Event, state: &JobState) -> Event {
         Event::WaitCompleted(mut completed) => {
             completed.node = state.blocks.oldest().map_or(completed.node, |blocked| blocked.node.clone());
             completed.into()
+        }
+        Event::NodeFinished(mut finished) => {
+            let mut running = state.steps.iter().filter(|(_, step)| step.status == StepStatus::Running);
+            finished.node = running.next().map_or(finished.node, |(path, _)| path.clone());
+            finished.into()
+        }
+        Event::NodeRefining(mut refining) => {
+            let mut judged = state.steps.iter().filter(|(_, step)| step.status == StepStatus::Validating);
+            refining.node = judged.next().map_or(refining.node, |(path, _)| path.base());
+            refining.round = step(&refining.node).round + 1;
+            refining.into()
         }
         other => other,
     }

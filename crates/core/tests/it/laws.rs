@@ -157,6 +157,11 @@ proptest! {
                         GraphError::UnknownNeed { node, need } => {
                             prop_assert!(of(&need).is_empty() && of(&node).iter().any(|node| node.needs.contains(&need)));
                         }
+                        GraphError::BadCritic(_)
+                        | GraphError::NeedsCritic { .. }
+                        | GraphError::UnknownCritic { .. }
+                        | GraphError::MapRefines(_)
+                        | GraphError::RepeatsEffect { .. } => prop_assert!(false, "nothing is judged: {error}"),
                         GraphError::BadItemKind { .. } => prop_assert!(false, "no map was drawn: {error}"),
                         GraphError::UnknownTool { .. } => prop_assert!(false, "no node calls a tool"),
                         GraphError::Cycle(circle) => {

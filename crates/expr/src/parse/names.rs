@@ -5,10 +5,10 @@ use aetheris_core::id::NodeId;
 use serde_json::Value;
 
 use super::{Names, Parser, Result};
-use crate::Place;
 use crate::ast::{Expr, OfNode, Root};
 use crate::error::{ExprError, shortened};
 use crate::lex::Token;
+use crate::{Place, Rounds};
 
 const RESERVED: [&str; 7] = ["message", "nodes", "job", "input", "env", "loop", "range"];
 const KEYWORDS: [&str; 12] =
@@ -22,15 +22,15 @@ fn drawn_by(name: &str) -> Option<Draw> {
 /// Other spellings of constants.
 const WORDS: [&str; 4] = ["True", "False", "None", "null"];
 
-/// Parts of the language that this build does not have.
-const VALUES_NOT_YET: [&str; 2] = ["feedback", "round"];
+/// What templates see of rounds: what was said of the one before, the output that is judged, and the number.
+const ROUND_NAMES: [&str; 3] = ["feedback", "output", "round"];
 
 /// Whether a name has no meaning of its own anywhere in a template.
 pub(crate) fn is_free_name(name: &str) -> bool {
     let mut letters = name.chars();
     let first = letters.next().is_some_and(|first| first == '_' || first.is_ascii_alphabetic());
     let word = first && letters.all(|letter| letter == '_' || letter.is_ascii_alphanumeric());
-    let taken = [&RESERVED[..], &KEYWORDS, &VALUES_NOT_YET, &WORDS].concat();
+    let taken = [&RESERVED[..], &KEYWORDS, &["feedback", "round"], &WORDS].concat();
     word && drawn_by(name).is_none() && !taken.contains(&name)
 }
 
@@ -41,6 +41,18 @@ impl Names {
             self.locals.push(item.to_owned());
             self.locals.push(crate::index_name(item));
         }
+    }
+}
+
+impl Names {
+    /// So have what is seen of rounds.
+    pub(crate) fn know_rounds(&mut self, rounds: Rounds) {
+        let names: &[&str] = match rounds {
+            Rounds::None => &[],
+            Rounds::OfCritic => &["output", "round"],
+            Rounds::Own => &["feedback", "round"],
+        };
+        names.iter().for_each(|name| self.locals.push((*name).to_owned()));
     }
 }
 
@@ -64,7 +76,7 @@ impl Parser<'_> {
             _ if let Some(draw) = drawn_by(name).filter(|_| self.peek() == Some(&Token::Symbol("("))) => {
                 return self.draw(draw);
             }
-            _ if VALUES_NOT_YET.contains(&name) => return Err(ExprError::NotYet { name: name.to_owned() }),
+            _ if ROUND_NAMES.contains(&name) => return Err(ExprError::NoRounds { name: name.to_owned() }),
             _ if KEYWORDS.contains(&name) => {
                 return Err(self.wrong(format!("`{name}` is not expected here: a value is")));
             }

@@ -340,6 +340,23 @@ fn two_waits() -> Vec<Event> {
     [in_step(), beside].concat()
 }
 
+fn started_at(path: &str) -> Event {
+    NodeStarted::new(path, 1).into()
+}
+
+fn gave(path: &str, verdict: Verdict) -> Event {
+    NodeFinished { verdict: Some(verdict), ..node_finished(path, StepResult::Pure) }.into()
+}
+
+fn refining(path: &str, round: u32) -> Event {
+    NodeRefining { by: Judge::Critic, feedback: "no".to_owned(), node: StepPath::from(path), round }.into()
+}
+
+/// A critic is to be asked about the output of `ask`, and then.
+fn judged(then: &[Event]) -> Vec<Event> {
+    [made(), vec![claim(), started_at("ask"), gave("ask", Verdict::Pending)], then.to_vec()].concat()
+}
+
 fn moments() -> Vec<(&'static str, Vec<Event>)> {
     let waits = |node: &str| {
         let start = NodeStarted::new(node, 1).into();
@@ -393,6 +410,17 @@ fn moments() -> Vec<(&'static str, Vec<Event>)> {
         ("two waits, and a try is due", and(two_waits(), vec![retrying()])),
         ("two waits, and a try is due, claimed", and(two_waits(), vec![retrying(), claim()])),
         ("two waits, and the job is cancelled", and(two_waits(), vec![JobCancelled {}.into()])),
+        ("an output is judged", judged(&[])),
+        ("a critic is asked", judged(&[started_at("ask/critic")])),
+        ("a critic has rejected", judged(&[started_at("ask/critic"), gave("ask/critic", Verdict::Reject)])),
+        ("a critic has passed", judged(&[started_at("ask/critic"), gave("ask/critic", Verdict::Pass)])),
+        ("a round is due", judged(&[refining("ask", 1)])),
+        ("in a round", judged(&[refining("ask", 1), started_at("ask@1")])),
+        ("a round is judged", judged(&[refining("ask", 1), started_at("ask@1"), gave("ask@1", Verdict::Pending)])),
+        ("a further round is due", {
+            let rejected = gave("ask@1", Verdict::Reject);
+            judged(&[refining("ask", 1), started_at("ask@1"), rejected, refining("ask", 2)])
+        }),
         ("completed", and(in_step(), vec![ended(StepResult::Pure), completed()])),
         ("failed", and(in_step(), vec![failed()])),
         ("cancelled in doubt", and(in_doubt(), vec![JobCancelled {}.into()])),
@@ -439,12 +467,23 @@ fn every_event() -> Vec<Event> {
         TimerSet { after_us: 1, timer: TimerId::Deadline }.into(),
         waiting("pay", Some("other"), WaitType::Signal).into(),
         ValueRecorded { node: StepPath::from("pay"), values: vec![Drawn::uuid(7)] }.into(),
+        started_at("ask@1"),
+        started_at("ask/critic"),
+        NodeSkipped { node: StepPath::from("ask@1"), reason: SkipReason::Condition }.into(),
     ];
     all.extend(OUTCOMES.map(|outcome| finished(outcome).into()));
     for result in [StepResult::Pure, StepResult::RetryableFailure, StepResult::PermanentFailure] {
         all.push(ended(result));
         let other = NodeFinished { node: StepPath::from("ask"), ..node_finished("pay", result) };
         all.push(other.into());
+    }
+    for (path, round) in [("ask", 1), ("ask", 2), ("ask@1", 1)] {
+        all.push(refining(path, round));
+    }
+    for path in ["ask", "ask@1", "ask/critic"] {
+        for verdict in [Verdict::Pass, Verdict::Pending, Verdict::Reject] {
+            all.push(gave(path, verdict));
+        }
     }
     for by in [Resolver::Operator, Resolver::Policy, Resolver::Reconcile, Resolver::LateDeposit] {
         all.extend(DoubtOutcome::ALL.map(|outcome| resolved(by, outcome)));

@@ -6,12 +6,13 @@ use aetheris_core::event::{WaitCompleted, WaitEnd};
 use aetheris_core::id::{JobId, SignalId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
+use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Node, NodeKind, WaitNode, WaitType};
+use aetheris_core::plan::{CompiledPlan, Node, NodeKind, Step, WaitNode, WaitType};
 use aetheris_core::signal::{self, Incoming, Route, Upcoming};
+use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_core::{limits, state::JobState};
-use aetheris_expr::Context;
+use aetheris_expr::{Context, Round, Scope};
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
 use super::Rounds;
@@ -287,22 +288,28 @@ fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead
         Some(step) => match step.status {
             StepStatus::Pending => true,
             StepStatus::Running => step.wait_end.is_none() && !aetheris_fault::planted!("begun-wait-refuses"),
+            // The key of a further round is not known before it.
+            StepStatus::Validating | StepStatus::Refining => true,
+            StepStatus::Waiting => Step::from(*node).is_judged() && node.work.max_refines() > 0,
             StepStatus::Retrying
-            | StepStatus::Waiting
             | StepStatus::InDoubt
             | StepStatus::Completed
             | StepStatus::Failed
-            | StepStatus::Skipped => false,
+            | StepStatus::Skipped
+            | StepStatus::Rejected => false,
         },
     };
-    Some(rendered(&names, |texts| {
+    let first = Scope { round: Some(Round { feedback: "", number: 0 }), ..Scope::from(&names) };
+    Some(rendered(first, |texts| {
         let mut ahead = Ahead { nodes: Vec::new(), waits: Vec::new() };
         for node in plan.ordered().filter(pending) {
             if let NodeKind::Wait(wait) = &node.work.kind
                 && let Some(template) = &wait.correlation_key
             {
-                // One that has started sees as open what has ended since.
-                let seen = loaded.state.step_of(&node.id).is_none_or(|step| step.open.is_empty());
+                // One that has started sees as open what has ended since, and a further round what was said of the one before.
+                let step = loaded.state.step_of(&node.id);
+                let begins = |step: &StepState| matches!(step.status, StepStatus::Pending | StepStatus::Running);
+                let seen = step.is_none_or(|step| step.open.is_empty() && begins(step));
                 let key = seen.then(|| texts.render(template).ok()).flatten();
                 ahead.nodes.push(node);
                 ahead.waits.push(Upcoming { key, wait_type: wait.wait_type });
@@ -322,6 +329,7 @@ fn wait_of(node: &Node) -> Option<&WaitNode> {
     match &node.work.kind {
         NodeKind::Wait(wait) => Some(wait),
         NodeKind::Condition
+        | NodeKind::Critic(_)
         | NodeKind::Llm(_)
         | NodeKind::Map(_)
         | NodeKind::Sleep(_)

@@ -16,17 +16,18 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Step};
 use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Due};
-use aetheris_store::Purpose;
+use aetheris_expr::{Round, Scope};
+use aetheris_store::{LedgerWrite, Purpose};
 use tokio::time::Instant;
 
 use super::bodies::{Bodies, Ended, Position, UnderWay};
 use super::places::Places;
-use super::prepared::{Next, Prepared};
+use super::prepared::{Check, Next, Prepared};
 use super::start::Ready;
 use super::values::Drawing;
 use super::view::View;
-use super::{Run, RunEnd, Stop, facts, step};
-use crate::draft::Rebased;
+use super::{Run, RunEnd, Stop, facts, judge, step};
+use crate::draft::{Fact, Rebased};
 use crate::error::OpError;
 use crate::names;
 
@@ -218,6 +219,13 @@ impl<'r> Run<'r> {
     ) -> Result<Option<Ready<'p>>, Stop> {
         let mut prepared = prepared;
         loop {
+            prepared = match prepared {
+                Prepared { facts, next: Next::Check(check), see } => {
+                    let checked = self.check(step, *check, bodies).await;
+                    self.with_facts(facts, see, checked)?
+                }
+                other => other,
+            };
             let Prepared { facts, next, see } = prepared;
             bodies.beside(self.may_draft(&next)).await?;
             let drafted_at = self.rt.system.clock.boot();
@@ -226,13 +234,15 @@ impl<'r> Run<'r> {
                 self.draft.also_settle(see);
             }
             prepared = match next {
-                Next::Go => return Ok(None),
+                // A check has been made above.
+                Next::Go | Next::Check(_) => return Ok(None),
                 Next::Again => step::prepare(&self.view(step)).map_err(Stop::Fault)?,
                 Next::Record => {
                     bodies.beside(self.flush(Purpose::Record)).await?;
                     return Ok(None);
                 }
                 Next::TryFailed(failed) => step::after_failure(&self.view(step), failed),
+                Next::Rejected(by, feedback) => judge::rejected(&self.view(step), by, &feedback),
                 Next::Release(release) => {
                     aetheris_fault::sometimes!(HeldBesideOthers, !bodies.is_empty());
                     self.hold(&step.path, release);
@@ -243,6 +253,29 @@ impl<'r> Run<'r> {
                     return Ok(Some(Ready { body, drafted_at, position, step: step.clone() }));
                 }
             };
+        }
+    }
+
+    /// Asks the schema of a step about its output.
+    async fn check(&mut self, step: &Step<'_>, check: Check, bodies: &mut Bodies<'r>) -> Result<Prepared, Stop> {
+        let found = bodies.beside(self.rt.plans.violations(&check.schema, &check.output)).await?;
+        judge::checked(&self.view(step), check.end, &found).map_err(Stop::Fault)
+    }
+
+    /// Facts and what is known of the output that they brought. Where that could not be asked about, what they say of a call
+    /// is kept all the same.
+    fn with_facts(
+        &mut self,
+        facts: Vec<Fact>,
+        see: Option<LedgerWrite>,
+        checked: Result<Prepared, Stop>,
+    ) -> Result<Prepared, Stop> {
+        match checked {
+            Ok(checked) => Ok(Prepared { facts, see, ..Prepared::default() }.then(checked)),
+            Err(stop) => {
+                self.take(facts)?;
+                Err(stop)
+            }
         }
     }
 
@@ -286,8 +319,11 @@ impl<'r> Run<'r> {
 
     pub(super) fn view<'v>(&'v self, step: &Step<'v>) -> View<'v> {
         let Step { node, path, work } = step;
-        let open = self.state().step_of(&node.id).map(|step| &step.open);
-        View {
+        let of_node = self.state().step_of(&node.id).map(|step| &step.open);
+        let feedback = self.state().steps.get(path).and_then(|step| step.feedback.as_deref());
+        let round = Round { feedback: feedback.unwrap_or_default(), number: path.round() };
+        let names = names::seen_by(&self.names, of_node, self.item(step));
+        let view = View {
             accepted_from: self.accepted_from.get(&IdempotencyKey::derive(self.state().id, path, 0)).copied(),
             calls: self.calls,
             drawing: Drawing::default(),
@@ -295,7 +331,8 @@ impl<'r> Run<'r> {
             ids: self.ids(),
             rows: &self.rows,
             memory: self.memory,
-            names: names::seen_by(&self.names, open, self.item(step)),
+            judged: None,
+            names: Scope { round: step.is_judged().then_some(round), ..names },
             node,
             path: path.clone(),
             plan: &self.plan,
@@ -304,7 +341,8 @@ impl<'r> Run<'r> {
             state: self.draft.state(),
             step_timeout: self.rt.settings.step_timeout,
             work,
-        }
+        };
+        View { judged: view.judged_output(), ..view }
     }
 
     /// Acts on what came from outside the run: a lost lease, a requested end or pause, a drain.

@@ -12,6 +12,7 @@ use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::state::Invocation;
 use aetheris_store::LedgerWrite;
 
+use super::judge;
 use super::prepared::{Prepared, TryFailed};
 use super::view::View;
 use crate::draft::Fact;
@@ -54,18 +55,22 @@ pub(super) fn skip(view: &View<'_>, reason: SkipReason) -> Prepared {
 
 /// The step ends well. Its output is recorded here, unless it is recorded elsewhere.
 pub(super) fn succeed(view: &View<'_>, output: Option<Json>) -> Prepared {
-    Prepared::of([ended(view, StepResult::Success, output)])
+    let told = output.clone();
+    let end = NodeFinished { output, ..NodeFinished::new(view.path.clone(), StepResult::Success) };
+    judge::end(view, end, || told.unwrap_or_else(|| names::untold(view.state, &view.rows.effects, &view.path)))
 }
 
 /// The same of a pure body: what it took, and what a model used.
 pub(super) fn succeed_after(view: &View<'_>, output: Json, model: Option<ModelRecord>, took_us: u64) -> Prepared {
-    let (output, took_us) = (Some(output), Some(took_us));
     let end = NodeFinished::new(view.path.clone(), StepResult::Pure);
-    Prepared::of([Fact::of(NodeFinished { model, output, took_us, ..end })])
+    let end = NodeFinished { model, output: Some(output.clone()), took_us: Some(took_us), ..end };
+    judge::end(view, end, || output)
 }
 
-pub(super) fn ended(view: &View<'_>, result: StepResult, output: Option<Json>) -> Fact {
-    Fact::of(NodeFinished { output, ..NodeFinished::new(view.path.clone(), result) })
+/// The same of a ledger step, whose output is its effect.
+pub(super) fn commit(view: &View<'_>, result: &Json) -> Prepared {
+    let end = NodeFinished::new(view.path.clone(), StepResult::SideEffectCommitted);
+    judge::end(view, end, || result.clone())
 }
 
 pub(super) fn fail_template(view: &View<'_>, what: &str, error: &aetheris_expr::ExprError) -> Prepared {
@@ -87,6 +92,7 @@ pub(super) fn fail_job(view: &View<'_>, error: Failure) -> Prepared {
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
     let TryFailed { error, given_up, model, of_job, took_us, .. } = failed;
     let absorbed = view.absorbs() && !of_job;
+    let error = if view.path.is_critic() && !of_job { judge::critic_failed(view, &error) } else { error };
     let end = NodeFinished::new(view.path.clone(), result);
     let event = NodeFinished { absorbed, error: Some(error), given_up, model, took_us, ..end };
     let given_up = view.invocation().and_then(|call| unanswered(&view.rows.ledger, call));

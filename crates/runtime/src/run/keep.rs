@@ -8,7 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Step;
 use aetheris_core::schedule::{self, Cursor};
-use aetheris_core::state::StepState;
+use aetheris_core::state::{Output, StepState};
 use aetheris_expr::Ended;
 use aetheris_store::LedgerWrite;
 
@@ -45,14 +45,17 @@ impl Run<'_> {
             self.calls = self.calls.saturating_add(after).saturating_sub(before);
             let Some(path) = ended else { continue };
             self.held.remove(&path);
-            self.failed |= self.state().steps.get(&path).is_some_and(StepState::fails_job);
-            if !path.is_whole() {
-                self.note_item_ended(&path);
+            self.note_output(&path);
+            // With a round of it, or with what its critic says, the whole may have ended.
+            let whole = path.base();
+            self.failed |=
+                [&path, &whole].iter().any(|path| self.state().steps.get(path).is_some_and(StepState::fails_job));
+            if !whole.is_whole() || !self.state().step_status(&whole).is_terminal() {
                 continue;
             }
-            self.forget_list(path.node());
-            if let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &path) {
-                self.name_ended(path.node(), ended);
+            self.forget_list(whole.node());
+            if let Some(ended) = names::known(self.draft.state(), &self.rows.effects, &whole) {
+                self.name_ended(whole.node(), ended);
             }
         }
         Ok(())
@@ -108,19 +111,21 @@ impl Run<'_> {
 
     /// Makes known to templates how a node has ended.
     fn name_ended(&mut self, node: &NodeId, ended: Ended) {
-        let bytes = ended.output().map_or(0, Json::memory);
-        if !aetheris_fault::planted!("memory-of-outputs-forgotten") {
-            self.memory += bytes;
-        }
+        // The list of a map stands beside its items; any other output is counted with the step that gave it.
+        let is_list = self.state().step_of(node).is_some_and(|step| step.output == Some(Output::Items));
+        let bytes = ended.output().filter(|_| is_list).map_or(0, Json::memory);
+        self.memory += bytes;
         self.ahead += bytes;
         self.names.nodes.insert(node.clone(), ended);
     }
 
-    /// What an item came to is kept until its map has ended, and named then.
-    fn note_item_ended(&mut self, path: &StepPath) {
+    /// An output is kept with the step that gave it.
+    fn note_output(&mut self, path: &StepPath) {
         let output = self.state().steps.get(path).and_then(|step| memory::output(step, &self.rows));
         let bytes = output.map_or(0, Json::memory);
-        if !aetheris_fault::planted!("memory-of-items-forgotten") {
+        let of_item = path.item().is_some() && aetheris_fault::planted!("memory-of-items-forgotten");
+        let of_node = path.item().is_none() && aetheris_fault::planted!("memory-of-outputs-forgotten");
+        if !of_item && !of_node {
             self.memory += bytes;
         }
         self.ahead += bytes;

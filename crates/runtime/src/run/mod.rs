@@ -32,6 +32,7 @@ mod drive;
 mod end;
 mod facts;
 mod held;
+mod judge;
 mod keep;
 mod kind;
 mod lease;

@@ -2,7 +2,7 @@
 //! the call leaves.
 
 use aetheris_core::event::{
-    CommandCommitted, DoubtOutcome, Failure, InvocationOutcome, Resolver, Source, StepResult, ToolInvocationStarted,
+    CommandCommitted, DoubtOutcome, Failure, InvocationOutcome, Resolver, Source, ToolInvocationStarted,
 };
 use aetheris_core::id::{IdempotencyKey, ToolName};
 use aetheris_core::json::Json;
@@ -123,16 +123,16 @@ fn failure(view: &View<'_>, permit: &Permit, told: InvocationOutcome, error: Fai
 fn effect(view: &View<'_>, permit: &Permit, result: Json) -> Prepared {
     let ended = facts::call_ended(view, permit.number, InvocationOutcome::Committed, Source::Executed, None);
     aetheris_fault::crash_point!("run.tool.owed");
-    let [committed, finished] = command_committed(view, &result);
+    let committed = command_committed(view, &result);
     let effect = NewEffect { key: permit.key, permit: permit.number, permit_id: permit.id, result };
     let first = Fact::with_effect(ended, effect, permit.settle(LedgerTrigger::Commit));
-    Prepared::of([first, committed, finished])
+    Prepared::of([first]).then(committed)
 }
 
-fn command_committed(view: &View<'_>, result: &Json) -> [Fact; 2] {
+fn command_committed(view: &View<'_>, result: &Json) -> Prepared {
     let (node, result_hash) = (view.path.clone(), result.hash());
     let committed = Fact::of(CommandCommitted { node, result_hash });
-    [committed, facts::ended(view, StepResult::SideEffectCommitted, None)]
+    Prepared::of([committed]).then(facts::commit(view, result))
 }
 
 /// The missing events, from the recorded effect. Nothing is run.
@@ -165,7 +165,7 @@ pub(super) fn catch_up(view: &View<'_>) -> Result<Prepared, Failure> {
         }
         None => Fact::of(finished),
     });
-    Ok(caught_up.then(Prepared::of(command_committed(view, &effect.result))))
+    Ok(caught_up.then(command_committed(view, &effect.result)))
 }
 
 /// An outcome that only the ledger knows becomes an event, and the retry policy is followed.

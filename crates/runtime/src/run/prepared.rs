@@ -9,7 +9,7 @@
 //! Decisions are values. They await nothing, read no clock and write nothing: the driver drafts the facts, writes them as
 //! early as the body needs them, and has the body performed.
 
-use aetheris_core::event::{Failure, JobRequeued, JobWaiting, ModelRecord, RequeueReason};
+use aetheris_core::event::{Failure, JobRequeued, JobWaiting, Judge, ModelRecord, NodeFinished, RequeueReason};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, PermitId};
 use aetheris_core::json::Json;
@@ -48,6 +48,21 @@ pub enum Next {
     Release(Release),
     /// A body is performed.
     Perform(Body),
+    /// The schema of the step is asked about its output; the facts are drafted with what follows from that.
+    Check(Box<Check>),
+    /// The output of the step was rejected with these facts, for this reason.
+    Rejected(Judge, String),
+}
+
+/// An output that a schema is asked about.
+#[derive(Debug)]
+pub struct Check {
+    /// The end of the try that has given it, if that is not recorded.
+    pub end: Option<NodeFinished>,
+    /// The output.
+    pub output: Json,
+    /// The schema.
+    pub schema: Json,
 }
 
 impl Prepared {

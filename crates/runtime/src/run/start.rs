@@ -38,7 +38,14 @@ impl<'r> Run<'r> {
     pub(super) async fn may_draft(&mut self, next: &Next) -> Result<(), Stop> {
         match next {
             Next::Perform(body) if body.needs().lease == LeaseNeed::BeforeAndAfter => self.require_safe_lease().await,
-            Next::Perform(_) | Next::Go | Next::Again | Next::Record | Next::TryFailed(_) | Next::Release(_) => Ok(()),
+            Next::Perform(_)
+            | Next::Go
+            | Next::Again
+            | Next::Record
+            | Next::TryFailed(_)
+            | Next::Release(_)
+            | Next::Check(_)
+            | Next::Rejected(..) => Ok(()),
         }
     }
 

@@ -9,7 +9,7 @@ use aetheris_core::time::Span;
 use super::budget::{BUDGET_EXCEEDED, over_budget, over_budget_after, over_memory};
 use super::prepared::{Body, Next, Prepared, Release, Said, TryFailed};
 use super::view::View;
-use super::{doubt, facts, kind, permit};
+use super::{doubt, facts, judge, kind, permit};
 use crate::draft::Fact;
 
 /// Decides from events, effect and ledger what may be done.
@@ -17,6 +17,9 @@ use crate::draft::Fact;
 /// # Errors
 /// What is stored contradicts itself: the job fails, and nothing is run.
 pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
+    if view.status() == StepStatus::Validating {
+        return judge::follow(view);
+    }
     let key = view.key();
     let told = view.step().map_or(StepEvidence::NotStarted, recovery::told);
     let effect = view.rows.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
@@ -58,7 +61,7 @@ pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
     match said {
         Said::Rested => begin_try(view),
         Said::Judged(reached, arrival) => Ok(kind::wait::block(view, *reached, arrival)),
-        Said::Model(answer, asked, took) => Ok(kind::llm::conclude(view, answer, asked, took)),
+        Said::Model(answer, asked, took) => Ok(kind::answered(view, answer, asked, took)),
         Said::Called(outcome, took) => Ok(kind::tool::conclude(view, outcome, took)),
         Said::Unsent(permit, why) => Ok(permit::discard_unused(view, &permit, why)),
         Said::Permitted(outcome, permit) => permit::conclude(view, &permit, outcome),
@@ -69,7 +72,8 @@ pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
 /// Starts the step, or goes on with one whose block is over or whose plain body was interrupted.
 fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
     if view.status() == StepStatus::Pending {
-        if let Some(condition) = &view.work.when {
+        // A further round is one of work whose condition has held.
+        if let Some(condition) = view.work.when.as_ref().filter(|_| view.path.round() == 0) {
             match view.holds(condition) {
                 Ok(true) => {}
                 Ok(false) => return Ok(facts::skip(view, SkipReason::Condition)),

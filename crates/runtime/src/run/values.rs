@@ -7,9 +7,9 @@ use aetheris_core::event::{Draw, Drawn, EventKind, ValueRecorded};
 use aetheris_core::state::Values;
 use aetheris_expr::{Draws, ExprError, Scope, Texts};
 
-use super::facts;
 use super::prepared::{Next, Prepared};
 use super::view::View;
+use super::{facts, judge};
 use crate::aside::rendered;
 use crate::draft::Fact;
 
@@ -32,7 +32,10 @@ impl View<'_> {
         let ids = self.ids;
         let chance = move || ids.secret();
         let draws = Draws::new(recorded, self.drawing.given.get(), Some(&chance));
-        let made = rendered(Scope { draws: Some(&draws), ..self.names }, render);
+        let made = rendered(
+            Scope { draws: Some(&draws), judged: judge::seen(self, self.judged.as_ref()), ..self.names },
+            render,
+        );
         let (given, fresh) = draws.end();
         self.drawing.given.set(self.drawing.given.get() + given);
         self.drawing.fresh.borrow_mut().extend(fresh);

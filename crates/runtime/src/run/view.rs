@@ -51,6 +51,8 @@ pub struct View<'a> {
     pub rested: bool,
     /// The job, with all that is drafted.
     pub state: &'a JobState,
+    /// What a critic's step is asked about.
+    pub judged: Option<Json>,
     /// The time a step may take where neither node, tool nor agent says so.
     pub step_timeout: Span,
     /// What the step does.
@@ -77,9 +79,14 @@ impl View<'_> {
         self.step().map_or(0, |step| step.tries)
     }
 
+    /// The step as its plan describes it.
+    pub(super) fn as_step(&self) -> Step<'_> {
+        Step { node: self.node, path: self.path.clone(), work: self.work }
+    }
+
     /// Whether its job goes on over a failure of it: its node says so, or collects those of its items.
     pub(super) fn absorbs(&self) -> bool {
-        Step { node: self.node, path: self.path.clone(), work: self.work }.absorbs()
+        self.as_step().absorbs()
     }
 
     /// Whether it is an item whose map has failed: it is given up.
@@ -105,6 +112,9 @@ impl View<'_> {
     pub(super) fn key(&self) -> IdempotencyKey {
         if aetheris_fault::planted!("key-without-node") {
             return IdempotencyKey::derive(self.state.id, &"node".into(), 0);
+        }
+        if aetheris_fault::planted!("key-of-the-first-round") {
+            return IdempotencyKey::derive(self.state.id, &self.path.base(), 0);
         }
         if aetheris_fault::planted!("key-of-the-whole-map") {
             return IdempotencyKey::derive(self.state.id, &(&self.node.id).into(), 0);
@@ -154,7 +164,12 @@ impl View<'_> {
         match self.status() {
             StepStatus::Pending | StepStatus::Retrying => self.tries() + 1,
             StepStatus::Running | StepStatus::Waiting | StepStatus::InDoubt => self.tries(),
-            StepStatus::Completed | StepStatus::Failed | StepStatus::Skipped => {
+            StepStatus::Validating
+            | StepStatus::Refining
+            | StepStatus::Completed
+            | StepStatus::Failed
+            | StepStatus::Skipped
+            | StepStatus::Rejected => {
                 aetheris_fault::unreachable!("node `{}` has ended and is started", self.path)
             }
         }

@@ -16,6 +16,7 @@ mod overlap;
 mod parallel;
 mod patience;
 mod pauses;
+mod refine;
 mod refused;
 mod steps;
 mod sweeps;

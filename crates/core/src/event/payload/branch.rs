@@ -33,7 +33,10 @@ impl BranchStatus {
             | StepStatus::Running
             | StepStatus::Retrying
             | StepStatus::Waiting
-            | StepStatus::InDoubt => Self::Open,
+            | StepStatus::InDoubt
+            | StepStatus::Validating
+            | StepStatus::Refining
+            | StepStatus::Rejected => Self::Open,
         }
     }
 

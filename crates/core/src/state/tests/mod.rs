@@ -4,6 +4,7 @@ mod calls;
 mod items;
 mod jobs;
 mod pauses;
+mod rounds;
 mod steps;
 
 use super::{Illegal, Invocation, JobState, StepState};

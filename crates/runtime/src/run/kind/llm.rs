@@ -30,24 +30,32 @@ pub(in crate::run) fn conclude(
     asked: Asked,
     took: u64,
 ) -> Prepared {
-    let Asked { format, model, prompt_hash } = asked;
-    let (failed, used) = match answer {
-        Ok(answer) => {
-            let used = ModelRecord { model: answer.model, prompt_hash, usage: answer.usage };
-            match output(format, &answer.text) {
-                Ok(output) => {
-                    return facts::succeed_after(view, output, Some(used), took);
-                }
-                Err(error) => (TryFailed::new(error, None, true), Some(used)),
-            }
-        }
-        Err(failed) => {
-            let again_after_timeout = view.retry().on_timeout == OnTimeout::Retry;
-            let retryable = failed.retryable && (again_after_timeout || failed.error.code != MODEL_TIMED_OUT);
-            let used = failed.usage.map(|usage| ModelRecord { model, prompt_hash, usage });
-            (TryFailed::new(failed.error, failed.retry_after, retryable), used)
-        }
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(failed) => return self::failed(view, failed, asked, took),
     };
+    let used = Some(used(&answer, &asked));
+    match output(asked.format, &answer.text) {
+        Ok(output) => facts::succeed_after(view, output, used, took),
+        Err(error) => try_failed(TryFailed::new(error, None, true), used, took),
+    }
+}
+
+/// What an answer has used, for the record.
+pub(super) fn used(answer: &ModelAnswer, asked: &Asked) -> ModelRecord {
+    ModelRecord { model: answer.model.clone(), prompt_hash: asked.prompt_hash, usage: answer.usage }
+}
+
+/// There is no answer.
+pub(super) fn failed(view: &View<'_>, failed: ModelError, asked: Asked, took: u64) -> Prepared {
+    let Asked { model, prompt_hash, .. } = asked;
+    let again_after_timeout = view.retry().on_timeout == OnTimeout::Retry;
+    let retryable = failed.retryable && (again_after_timeout || failed.error.code != MODEL_TIMED_OUT);
+    let used = failed.usage.map(|usage| ModelRecord { model, prompt_hash, usage });
+    try_failed(TryFailed::new(failed.error, failed.retry_after, retryable), used, took)
+}
+
+fn try_failed(failed: TryFailed, used: Option<ModelRecord>, took: u64) -> Prepared {
     Prepared::default().next(Next::TryFailed(TryFailed { model: used, took_us: Some(took), ..failed }))
 }
 
@@ -79,7 +87,7 @@ fn request(view: &View<'_>, llm: &LlmNode) -> Result<ModelRequest, ExprError> {
     })
 }
 
-fn output(format: AnswerFormat, text: &str) -> Result<Json, Failure> {
+pub(super) fn output(format: AnswerFormat, text: &str) -> Result<Json, Failure> {
     match format {
         AnswerFormat::Text if text.len() > limits::PAYLOAD_BYTES_MAX => {
             Err(Failure::new("result_refused", format!("the model's answer has {} bytes", text.len())))

@@ -2,6 +2,7 @@
 //! matched here; that a node is a map is asked by whoever looks for its items.
 
 mod condition;
+mod critic;
 pub(super) mod llm;
 pub(super) mod map;
 mod sleep;
@@ -15,9 +16,10 @@ use aetheris_core::plan::{CompiledPlan, NodeKind};
 use aetheris_core::state::Blocked;
 use aetheris_expr::{ExprError, Scope};
 
-use super::prepared::Prepared;
+use super::prepared::{Asked, Prepared};
 use super::view::View;
 use super::{doubt, values};
+use crate::ports::{ModelAnswer, ModelError};
 
 /// What a try of a step begins with, or goes on with.
 ///
@@ -26,6 +28,7 @@ use super::{doubt, values};
 pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
     let prepared = match &view.work.kind {
         NodeKind::Condition => Ok(condition::prepare(view)),
+        NodeKind::Critic(critic) => Ok(critic::prepare(view, critic)),
         NodeKind::Llm(llm) => Ok(llm::prepare(view, llm)),
         NodeKind::Map(map) => map::prepare(view, map),
         NodeKind::Sleep(duration) => Ok(sleep::prepare(view, *duration)),
@@ -34,6 +37,20 @@ pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
         NodeKind::Wait(wait) => Ok(wait::prepare(view, wait)),
     }?;
     Ok(values::record(view, prepared))
+}
+
+/// What the answer of a model means.
+pub(super) fn answered(view: &View<'_>, answer: Result<ModelAnswer, ModelError>, asked: Asked, took: u64) -> Prepared {
+    match &view.work.kind {
+        NodeKind::Critic(_) => critic::conclude(view, answer, asked, took),
+        NodeKind::Condition
+        | NodeKind::Llm(_)
+        | NodeKind::Map(_)
+        | NodeKind::Sleep(_)
+        | NodeKind::Tool { .. }
+        | NodeKind::Transform(_)
+        | NodeKind::Wait(_) => llm::conclude(view, answer, asked, took),
+    }
 }
 
 /// Whether a job parks where it waits for this: a person about a doubt, or a wait whose node says so.
@@ -55,7 +72,7 @@ pub(super) enum Uses {
 pub(super) fn uses(kind: &NodeKind) -> Uses {
     match kind {
         NodeKind::Tool { .. } => Uses::Calls,
-        NodeKind::Llm(_) => Uses::Tokens,
+        NodeKind::Critic(_) | NodeKind::Llm(_) => Uses::Tokens,
         NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
             Uses::Nothing
         }
@@ -66,7 +83,7 @@ pub(super) fn uses(kind: &NodeKind) -> Uses {
 pub(crate) fn input(kind: &NodeKind, names: Scope<'_>) -> Option<Result<Json, ExprError>> {
     match kind {
         NodeKind::Tool { input, .. } => Some(aetheris_expr::render(input, names)),
-        NodeKind::Llm(llm) => Some(llm::question(llm, names)),
+        NodeKind::Critic(llm) | NodeKind::Llm(llm) => Some(llm::question(llm, names)),
         NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
             None
         }

@@ -110,6 +110,7 @@ impl Bed {
             ids: &self.ids,
             rows: &self.rows,
             memory: self.memory,
+            judged: None,
             names: names::seen_by(&names, self.state.step_of(&self.node.id).map(|step| &step.open), None),
             node: &self.node,
             path: (&self.node.id).into(),

@@ -1,0 +1,64 @@
+//! What is said of the output of a step, and what follows when it is rejected.
+
+use serde::{Deserialize, Serialize};
+
+use crate::path::StepPath;
+
+/// What was said of an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It is taken.
+    Pass,
+    /// A critic is to say it.
+    Pending,
+    /// It is not taken.
+    Reject,
+}
+
+impl Verdict {
+    /// Its name in events and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Pending => "pending",
+            Self::Reject => "reject",
+        }
+    }
+}
+
+/// Who has rejected an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judge {
+    /// The critic of the node.
+    Critic,
+    /// The JSON Schema of the node.
+    Schema,
+}
+
+impl Judge {
+    /// Its name in events and answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Critic => "critic",
+            Self::Schema => "schema",
+        }
+    }
+}
+
+/// The output of a step was rejected: another round follows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeRefining {
+    /// Who has rejected it.
+    pub by: Judge,
+    /// What the next round is told.
+    pub feedback: String,
+    /// The node, or the item of a map, whose work is done again.
+    pub node: StepPath,
+    /// The round that follows: 1, 2, …
+    pub round: u32,
+}

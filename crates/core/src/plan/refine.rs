@@ -1,0 +1,80 @@
+//! What judges the output of a node, and how often its work is done again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CompiledPlan, GraphError, Node, NodeKind, Plan, Tool, Work};
+use crate::id::{NodeId, ToolName};
+use crate::limits;
+
+impl Work {
+    /// How often it is done again after its output was rejected.
+    #[must_use]
+    pub fn max_refines(&self) -> u32 {
+        self.max_refines.unwrap_or(limits::REFINES_DEFAULT)
+    }
+}
+
+impl Node {
+    /// Whether its output, or the outputs of its items, are judged, so that they may be rejected.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        self.critic.is_some()
+            || self.work.validate.is_some()
+            || self.work.each().is_some_and(|each| each.validate.is_some())
+    }
+}
+
+impl CompiledPlan {
+    /// The critic of a node.
+    #[must_use]
+    pub fn critic_of(&self, node: &Node) -> Option<&Node> {
+        node.critic.as_ref().and_then(|critic| self.node(critic))
+    }
+}
+
+impl Plan {
+    /// What contradicts itself about critics and refining.
+    pub(super) fn check_refining(&self, errors: &mut Vec<GraphError>) {
+        let is_critic = |node: &&Node| matches!(node.work.kind, NodeKind::Critic(_));
+        let critics: BTreeSet<&NodeId> = self.nodes.iter().filter(is_critic).map(|node| &node.id).collect();
+        for node in &self.nodes {
+            let of = || node.id.clone();
+            if critics.contains(&node.id) {
+                let named = node.critic.is_some() || node.work.validate.is_some() || node.work.when.is_some();
+                if named || !node.needs.is_empty() {
+                    errors.push(GraphError::BadCritic(of()));
+                }
+                continue;
+            }
+            for need in node.needs.iter().filter(|need| critics.contains(need)) {
+                errors.push(GraphError::NeedsCritic { critic: need.clone(), node: of() });
+            }
+            if let Some(critic) = node.critic.as_ref().filter(|critic| !critics.contains(critic)) {
+                errors.push(GraphError::UnknownCritic { critic: critic.clone(), node: of() });
+            }
+            errors.extend(refused_rounds(node, &self.tools));
+        }
+    }
+}
+
+/// Why the work of a node may not be done again after its output was rejected.
+#[must_use]
+pub fn refused_rounds(node: &Node, tools: &BTreeMap<ToolName, Tool>) -> Vec<GraphError> {
+    let works = [(&node.work, node.critic.is_some())].into_iter().chain(node.work.each().map(|each| (each, false)));
+    let again = works.filter(|(work, by_critic)| (*by_critic || work.validate.is_some()) && work.max_refines() > 0);
+    let refused = |(work, by_critic): (&Work, bool)| match &work.kind {
+        NodeKind::Map(_) => Some(GraphError::MapRefines(node.id.clone())),
+        NodeKind::Tool { tool, .. } if !work.refine_repeats_effect => {
+            let repeats = tools.get(tool).is_some_and(|tool| tool.effect.must_not_repeat());
+            repeats.then(|| GraphError::RepeatsEffect { by_critic, node: node.id.clone(), tool: tool.clone() })
+        }
+        NodeKind::Condition
+        | NodeKind::Critic(_)
+        | NodeKind::Llm(_)
+        | NodeKind::Sleep(_)
+        | NodeKind::Tool { .. }
+        | NodeKind::Transform(_)
+        | NodeKind::Wait(_) => None,
+    };
+    again.filter_map(refused).collect()
+}

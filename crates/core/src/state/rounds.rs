@@ -1,0 +1,118 @@
+//! Rounds of a step whose output is judged. The first is the step of the node or the item itself; each further one is a
+//! step of its own, and so is each question to a critic. What ends a round ends what it is a round of.
+
+use super::{Illegal, JobState, StepState};
+use crate::event::{NodeFinished, NodeRefining, Verdict};
+use crate::path::StepPath;
+use crate::step::{StepStatus, StepTrigger};
+
+impl JobState {
+    /// The newest round of a node or an item.
+    #[must_use]
+    pub fn newest_round(&self, base: &StepPath) -> StepPath {
+        base.in_round(self.steps.get(base).map_or(0, |step| step.round))
+    }
+
+    /// A part of a step begins, and ends, only where the step is at it.
+    pub(super) fn is_at_part(&self, path: &StepPath) -> Result<(), Illegal> {
+        let at_it = match path.judged() {
+            Some(judged) => self.steps.get(&judged).is_some_and(StepState::waits_for_critic),
+            None if path.round() > 0 => {
+                let base = self.steps.get(&path.base());
+                base.is_some_and(|base| base.status == StepStatus::Refining && base.round == path.round())
+            }
+            None => true,
+        };
+        at_it.then_some(()).ok_or_else(|| Illegal::Contradiction(format!("`{path}` is not what its node is at")))
+    }
+
+    /// A step has ended well, or its output is to be judged.
+    pub(super) fn judged(&mut self, e: &NodeFinished) -> Result<(), Illegal> {
+        let refused = |why: &str| Err(Illegal::Contradiction(format!("node `{}`: {why}", e.node)));
+        let step = self.steps.get_mut(&e.node);
+        match (e.verdict, e.node.is_critic()) {
+            (None, true) => return refused("a critic gives a verdict"),
+            (Some(Verdict::Pending), true) | (Some(Verdict::Pass), false) => {
+                return refused("it cannot end with this verdict");
+            }
+            (verdict, _) => {
+                if let Some(step) = step {
+                    step.verdict = verdict;
+                }
+            }
+        }
+        match (e.verdict, e.node.judged()) {
+            (Some(Verdict::Pass), Some(judged)) => self.approve(&judged),
+            (Some(Verdict::Reject | Verdict::Pending), _) => Ok(()),
+            (None | Some(Verdict::Pass), _) => self.round_ended_well(&e.node),
+        }
+    }
+
+    fn approve(&mut self, path: &StepPath) -> Result<(), Illegal> {
+        self.step(path, StepTrigger::Approve)?;
+        self.round_ended_well(path)
+    }
+
+    fn round_ended_well(&mut self, path: &StepPath) -> Result<(), Illegal> {
+        if path.round() == 0 {
+            return Ok(());
+        }
+        let (result, source) = self.steps.get(path).map(|round| (round.result, round.source)).unwrap_or_default();
+        let base = self.step(&path.base(), StepTrigger::Approve)?;
+        (base.result, base.source, base.error) = (result, source, None);
+        Ok(())
+    }
+
+    /// A step has failed: so has what it is a round of, or what it was to judge.
+    pub(super) fn part_failed(&mut self, e: &NodeFinished) -> Result<(), Illegal> {
+        if let Some(judged) = e.node.judged() {
+            self.fails_with(&judged, e)?;
+        }
+        if e.node.round() > 0 {
+            self.fails_with(&e.node.base(), e)?;
+        }
+        Ok(())
+    }
+
+    fn fails_with(&mut self, path: &StepPath, e: &NodeFinished) -> Result<(), Illegal> {
+        let step = self.step(path, StepTrigger::Fail)?;
+        (step.absorbed, step.given_up, step.result) = (e.absorbed, e.given_up, Some(e.result));
+        step.error.clone_from(&e.error);
+        Ok(())
+    }
+
+    pub(super) fn refining(&mut self, e: &NodeRefining) -> Result<(), Illegal> {
+        self.within_run()?;
+        let round = self.newest_round(&e.node);
+        if !e.node.is_base() || e.round != round.round() + 1 {
+            let why = format!("round {} of `{}` cannot follow round {}", e.round, e.node, round.round());
+            return Err(Illegal::Contradiction(why));
+        }
+        if round.round() > 0 {
+            self.step(&round, StepTrigger::Reject)?;
+        }
+        let base = self.step(&e.node, StepTrigger::Refine)?;
+        base.round = e.round;
+        let next = StepState { feedback: Some(e.feedback.clone()), ..StepState::default() };
+        self.steps.insert(e.node.in_round(e.round), next);
+        Ok(())
+    }
+
+    /// The steps that an end has ended beside its own.
+    pub(super) fn ended_with(e: &NodeFinished) -> impl Iterator<Item = StepPath> {
+        let ends = match e.verdict {
+            None | Some(Verdict::Pass) => true,
+            Some(Verdict::Pending | Verdict::Reject) => false,
+        };
+        let judged = e.node.judged().filter(|_| ends);
+        judged.into_iter().chain((ends && e.node.round() > 0).then(|| e.node.base()))
+    }
+}
+
+impl StepState {
+    /// Whether it has an output of which its critic is to say what it is worth.
+    #[must_use]
+    pub fn waits_for_critic(&self) -> bool {
+        self.status == StepStatus::Validating && self.verdict == Some(Verdict::Pending)
+    }
+}

@@ -1,0 +1,231 @@
+//! What becomes of an output that is judged: by the schema of its step, then by a critic. A rejected one is followed by
+//! another round of the same work, so often as the step says.
+//!
+//! ```text
+//! output ─► schema ─┬─ does not fit ──────────────────► rejected ─┬─ node_refining: the next round
+//!                   └─ fits ─┬─ no critic: completed              └─ no round left: failed
+//!                            └─ validating ─► critic ─┬─ reject ──► rejected
+//!                                                     └─ pass: completed, with the critic's own end
+//! ```
+
+use aetheris_core::event::{Failure, Judge, NodeFinished, NodeRefining, StepResult, Verdict};
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::schema::Violation;
+use aetheris_core::step::StepStatus;
+use aetheris_expr::Judged;
+use serde_json::{Value, json};
+
+use super::facts;
+use super::prepared::{Check, Next, Prepared, TryFailed};
+use super::view::View;
+use crate::draft::Fact;
+use crate::names;
+
+/// The code of a step whose last round was rejected as well.
+const REJECTED: &str = "rejected";
+/// The code of a step whose critic has failed.
+const CRITIC_FAILED: &str = "critic_failed";
+/// Violations that are told to the next round.
+const VIOLATIONS_TOLD: usize = 20;
+
+/// The end of a try that has given an output.
+pub(super) fn end(view: &View<'_>, end: NodeFinished, output: impl FnOnce() -> Json) -> Prepared {
+    match &view.work.validate {
+        Some(schema) if !aetheris_fault::planted!("schema-not-asked") => {
+            let check = Check { end: Some(end), output: output(), schema: schema.clone() };
+            Prepared::default().next(Next::Check(Box::new(check)))
+        }
+        Some(_) | None => Prepared::of([for_critic(view, end)]),
+    }
+}
+
+fn for_critic(view: &View<'_>, end: NodeFinished) -> Fact {
+    let asks = view.as_step().is_judged() && view.path.item().is_none() && view.node.critic.is_some();
+    if asks && !aetheris_fault::planted!("critic-not-asked") {
+        return Fact::of(NodeFinished { verdict: Some(Verdict::Pending), ..end });
+    }
+    Fact::of(end)
+}
+
+/// What follows once the schema was asked.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn checked(view: &View<'_>, end: Option<NodeFinished>, found: &[Violation]) -> Result<Prepared, Failure> {
+    match end {
+        Some(end) if found.is_empty() => Ok(Prepared::of([for_critic(view, end)])),
+        None if found.is_empty() => Err(view.corrupt("its output was rejected, and fits its schema")),
+        end => {
+            aetheris_fault::sometimes!(SchemaRejects);
+            let end = end.map(|end| Fact::of(NodeFinished { verdict: Some(Verdict::Reject), ..end }));
+            let facts: Vec<Fact> = end.into_iter().collect();
+            Ok(Prepared::of(facts).next(Next::Rejected(Judge::Schema, sentence(found))))
+        }
+    }
+}
+
+/// Goes on with a step that has an output which was rejected, or about which its critic has said what it says.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
+    let verdict = view.step().and_then(|step| step.verdict);
+    match (verdict, &view.work.validate) {
+        (Some(Verdict::Reject), Some(schema)) => {
+            let check = Check { end: None, output: given(view), schema: schema.clone() };
+            Ok(Prepared::default().next(Next::Check(Box::new(check))))
+        }
+        (Some(Verdict::Pending), _) => {
+            let critic = view.path.critic();
+            let said = view.state.steps.get(&critic).filter(|step| step.status == StepStatus::Completed);
+            let said = said.ok_or_else(|| view.corrupt("its critic has not said anything"))?;
+            let output = names::gave(view.state, &view.rows.effects, (&critic, said));
+            let feedback = output.as_ref().and_then(|output| output.value().get("feedback")?.as_str());
+            Ok(rejected(view, Judge::Critic, feedback.unwrap_or_default()))
+        }
+        (Some(Verdict::Pass | Verdict::Reject) | None, _) => Err(view.corrupt("nothing judges its output")),
+    }
+}
+
+/// Another round follows, if one is left.
+pub(super) fn rejected(view: &View<'_>, by: Judge, feedback: &str) -> Prepared {
+    let round = view.path.round() + 1;
+    let left = round <= view.work.max_refines()
+        || aetheris_fault::planted!("one-round-too-many") && round <= view.work.max_refines() + 1;
+    if left && !view.is_stopped() {
+        let mut feedback = limits::cut(feedback.to_owned(), limits::FEEDBACK_BYTES_MAX);
+        if aetheris_fault::planted!("feedback-forgotten") {
+            feedback.clear();
+        }
+        return Prepared::of([Fact::of(NodeRefining { by, feedback, node: view.path.base(), round })]);
+    }
+    let (by, times) = (by.as_str(), if round == 1 { "once".to_owned() } else { format!("{round} times") });
+    let message = format!("its output was rejected {times}, the last time by its {by}: {feedback}");
+    // What would have had another round is no failure of its own.
+    let failed = TryFailed { given_up: left, ..TryFailed::new(Failure::new(REJECTED, message), None, false) };
+    facts::fail_after(view, StepResult::PermanentFailure, failed)
+}
+
+/// What a step fails with whose critic has failed.
+pub(super) fn critic_failed(view: &View<'_>, error: &Failure) -> Failure {
+    let critic = view.node.critic.as_ref().map_or("", |critic| critic.as_str());
+    Failure::new(CRITIC_FAILED, format!("its critic `{critic}` failed: {} ({})", error.message, error.code))
+}
+
+/// The output of a step that gives one without telling it.
+pub(super) fn given(view: &View<'_>) -> Json {
+    let step = view.step().and_then(|step| names::gave(view.state, &view.rows.effects, (&view.path, step)));
+    step.unwrap_or_else(Json::null)
+}
+
+impl View<'_> {
+    /// What a critic's step is asked about.
+    pub(super) fn judged_output(&self) -> Option<Json> {
+        let path = self.path.judged()?;
+        let step = self.state.steps.get(&path)?;
+        names::gave(self.state, &self.rows.effects, (&path, step))
+    }
+}
+
+/// The same as templates see it.
+pub(super) fn seen<'j>(view: &View<'_>, output: Option<&'j Json>) -> Option<Judged<'j>> {
+    output.map(|output| Judged { output, round: view.path.round() })
+}
+
+/// What the next round is told of a schema that was not met.
+fn sentence(found: &[Violation]) -> String {
+    let told = |violation: &Violation| match violation.path.as_str() {
+        "" => violation.message.clone(),
+        path => format!("{path}: {}", violation.message),
+    };
+    let lines: Vec<String> = found.iter().take(VIOLATIONS_TOLD).map(told).collect();
+    match found.len().saturating_sub(VIOLATIONS_TOLD) {
+        0 => lines.join("; "),
+        more => format!("{}; and {more} more", lines.join("; ")),
+    }
+}
+
+/// What a critic has said.
+#[derive(Debug, PartialEq)]
+pub(super) struct Said {
+    pub(super) feedback: String,
+    pub(super) verdict: Verdict,
+}
+
+impl Said {
+    /// Reads an answer of the form `{"verdict": "pass" | "reject", "feedback": …}`; whatever cannot be read rejects.
+    pub(super) fn read(answer: Result<Json, Failure>) -> Self {
+        let unread = |why: String| Self { feedback: why, verdict: Verdict::Reject };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) if aetheris_fault::planted!("unread-verdict-passes") => {
+                return Self { feedback: error.message, verdict: Verdict::Pass };
+            }
+            Err(error) => return unread(format!("the critic gave no verdict: {}", error.message)),
+        };
+        let feedback = match answer.value().get("feedback") {
+            Some(Value::String(text)) => text.clone(),
+            None | Some(Value::Null) => String::new(),
+            Some(other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => other.to_string(),
+        };
+        match answer.value().get("verdict").and_then(Value::as_str) {
+            Some("pass") => Self { feedback, verdict: Verdict::Pass },
+            Some("reject") if feedback.is_empty() => unread("the critic rejected it and did not say why".to_owned()),
+            Some("reject") => Self { feedback, verdict: Verdict::Reject },
+            Some(_) | None => unread(format!(
+                "the critic gave no verdict: {}",
+                limits::cut(answer.to_string(), limits::MODEL_WORDS_QUOTED_MAX)
+            )),
+        }
+    }
+
+    /// What is recorded of it.
+    pub(super) fn output(&self) -> Json {
+        let feedback = limits::cut(self.feedback.clone(), limits::FEEDBACK_BYTES_MAX);
+        Json::new(json!({ "feedback": feedback, "verdict": self.verdict.as_str() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(answer: Value) -> (String, Verdict) {
+        let Said { feedback, verdict } = Said::read(Ok(Json::new(answer)));
+        (feedback, verdict)
+    }
+
+    #[test]
+    fn only_a_clear_pass_passes() {
+        assert_eq!(read(json!({ "verdict": "pass" })), (String::new(), Verdict::Pass));
+        assert_eq!(read(json!({ "verdict": "pass", "feedback": "good" })), ("good".to_owned(), Verdict::Pass));
+        for odd in [json!({}), json!("pass"), json!({ "verdict": "PASS" }), json!({ "verdict": true }), json!(["pass"])]
+        {
+            let (feedback, verdict) = read(odd.clone());
+            assert_eq!(verdict, Verdict::Reject, "{odd}");
+            assert!(feedback.starts_with("the critic gave no verdict: "), "{feedback}");
+        }
+        let said = Said::read(Err(Failure::new("model_answer_not_json", "it said: yes")));
+        assert_eq!((said.verdict, &*said.feedback), (Verdict::Reject, "the critic gave no verdict: it said: yes"));
+    }
+
+    #[test]
+    fn a_rejection_says_why() {
+        assert_eq!(read(json!({ "verdict": "reject", "feedback": "too long" })).0, "too long");
+        assert_eq!(read(json!({ "verdict": "reject", "feedback": ["a", 1] })).0, "[\"a\",1]");
+        for none in [json!({ "verdict": "reject" }), json!({ "verdict": "reject", "feedback": "" })] {
+            assert_eq!(read(none).0, "the critic rejected it and did not say why");
+        }
+        let long = Said { feedback: "x".repeat(limits::FEEDBACK_BYTES_MAX + 1), verdict: Verdict::Reject };
+        assert!(long.output().to_string().len() < limits::FEEDBACK_BYTES_MAX + 100);
+    }
+
+    #[test]
+    fn a_round_is_told_what_did_not_fit_and_where() {
+        let violation = |path: &str| Violation { message: "is wrong".to_owned(), path: path.to_owned() };
+        assert_eq!(sentence(&[violation(""), violation("/a")]), "is wrong; /a: is wrong");
+        let many: Vec<Violation> = (0..VIOLATIONS_TOLD + 2).map(|at| violation(&format!("/{at}"))).collect();
+        assert!(sentence(&many).ends_with("/19: is wrong; and 2 more"), "{}", sentence(&many));
+    }
+}
