@@ -132,7 +132,8 @@ fn the_files_of_the_page_are_accepted() {
             ("refund".to_owned(), 4, 3),
             ("offer".to_owned(), 4, 3),
             ("quote".to_owned(), 4, 3),
-            ("report".to_owned(), 3, 3)
+            ("report".to_owned(), 3, 3),
+            ("triage".to_owned(), 3, 0)
         ]
     );
 }
@@ -153,6 +154,26 @@ fn what_a_node_waits_for_and_what_its_failure_means_are_read() {
     ] {
         assert_eq!(read(said), expected, "{said}");
     }
+}
+
+#[test]
+fn what_judges_an_output_is_read() {
+    let file = "agent: a\nmodel: s/m\ntools: { t: { kind: function, function: f } }\nplan:\n  nodes:\n    \
+                - { id: one, kind: tool, tool: t, validate: { type: object }, critic: c, max_refines: 2, refine_repeats_effect: true, \
+                input: { a: '{{ feedback }}', b: '{{ round }}' } }\n    \
+                - { id: c, kind: critic, prompt: '{{ output.x }} {{ round }} {{ message }}', temperature: 0, timeout: 5s }\n    \
+                - { id: m, kind: map, needs: [one], over: [1], max_refines: 0, critic: c, \
+                do: { kind: transform, output: '{{ round }}{{ item }}', validate: {}, max_refines: 20 } }\n";
+    let plan = accepted(file).plan;
+    let [n, c, m] = &plan.nodes[..] else { panic!("{:?}", plan.nodes) };
+    assert_eq!((n.critic.as_ref().map(|id| id.as_str()), n.work.max_refines()), (Some("c"), 2));
+    assert_eq!((n.work.refine_repeats_effect, n.work.validate.is_some()), (true, true));
+    assert!(matches!(&c.work.kind, NodeKind::Critic(asks) if asks.format == AnswerFormat::Json && asks.model == "s/m"));
+    assert_eq!(m.work.each().map(|each| (each.max_refines(), each.validate.is_some())), Some((20, true)));
+    let order: Vec<String> = plan.compile().unwrap().ordered().map(|node| node.id.to_string()).collect();
+    assert_eq!(order, ["one", "m"], "a critic has no place");
+    let errors: Vec<String> = validator().iter_errors(&as_json(file)).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
 }
 
 /// Whoever says 0 wants one step at a time, whatever the server says of agents that say nothing.

@@ -62,7 +62,7 @@ fn what_is_not_in_this_build_says_so() {
     );
     let unknown = &refused(&nodes("    - { id: a, kind: transform, output: 1, zzzzzz: 1, joim: 1 }\n"));
     assert!(unknown[0].message.contains("`output`"), "{}", unknown[0]);
-    for refused in ["validate", "blackboard"] {
+    for refused in ["compensate", "blackboard"] {
         assert!(unknown.iter().all(|error| !error.message.contains(refused)), "{unknown:?}");
     }
 }
@@ -367,6 +367,7 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
             "not_supported_yet plan.nodes[2].kind 14",
             "missing_key plan.nodes[3].prompt 15",
             "missing_key plan.nodes[3].model 15",
+            "unreachable_node plan.nodes[3] 15",
             "bad_value plan.nodes[4].join 19",
             "unknown_need plan.nodes[4].critic 22",
             "not_supported_yet plan.nodes[4].compensate 24",
@@ -839,6 +840,83 @@ fn what_is_larger_or_deeper_than_is_accepted_is_refused() {
     assert!(deepest.iter().all(|error| error.code.as_str() != "too_large"), "{deepest:?}");
     let deeper = refused(&nested(limits::JSON_DEPTH_MAX + 1));
     assert!(deeper.iter().any(|error| error.code.as_str() == "too_large"), "{deeper:?}");
+}
+
+/// What is said wrong of judging, each at its place.
+#[test]
+fn mistakes_about_what_judges_an_output_are_named_where_they_are() {
+    let critic = "    - { id: c, kind: critic, model: s/m, prompt: '{{ output }}' }\n";
+    for (node, more, found) in [
+        ("critic: d", critic, &["unknown_need plan.nodes[0].critic 4", "unreachable_node plan.nodes[1] 5"][..]),
+        ("critic: b", "    - { id: b, kind: transform, output: 1 }\n", &["unknown_need plan.nodes[0].critic 4"]),
+        ("critic: c, needs: [c]", critic, &["bad_value plan.nodes[0].needs[0] 4"]),
+        ("when: 'nodes.c.output'", critic, &["bad_template plan.nodes[0].when 4", "unreachable_node plan.nodes[1] 5"]),
+        ("max_refines: 2", "", &["bad_value plan.nodes[0].max_refines 4"]),
+        ("refine_repeats_effect: true", "", &["bad_value plan.nodes[0].refine_repeats_effect 4"]),
+        ("validate: {}, max_refines: 21", "", &["bad_value plan.nodes[0].max_refines 4"]),
+        ("validate: { type: what }", "", &["bad_schema plan.nodes[0].validate.type 4"]),
+        ("validate: {}, when: 'round == 0'", "", &["bad_template plan.nodes[0].when 4"]),
+        (
+            "critic: c",
+            "    - { id: c, kind: critic, model: s/m, prompt: '{{ feedback }}' }\n",
+            &["bad_template plan.nodes[1].prompt 5"],
+        ),
+        (
+            "critic: c",
+            "    - { id: c, kind: critic, model: s/m, prompt: '{{ nodes.a.output }}' }\n",
+            &["bad_template plan.nodes[1].prompt 5"],
+        ),
+        (
+            "critic: c",
+            "    - { id: c, kind: critic, model: s/m, prompt: p, needs: [a], when: message, validate: {}, critic: c }\n",
+            &[
+                "bad_value plan.nodes[1].needs 5",
+                "bad_value plan.nodes[1].when 5",
+                "bad_value plan.nodes[1].validate 5",
+                "bad_value plan.nodes[1].critic 5",
+            ],
+        ),
+    ] {
+        let file = nodes(&format!("    - {{ id: a, kind: transform, output: 1, {node} }}\n{more}"));
+        let errors = refused(&file);
+        let told: Vec<String> =
+            errors.iter().map(|error| format!("{} {} {}", error.code, error.path, error.line)).collect();
+        let all = found.iter().all(|one| told.iter().any(|error| error == one));
+        assert!(all && (told.len() == found.len()), "{node}: {told:?}");
+    }
+}
+
+/// A call that must not be repeated is not made anew by a rejection, and neither is a whole map or a wait under one key.
+#[test]
+fn work_that_cannot_be_done_again_is_refused() {
+    let file = |node: &str| {
+        format!(
+            "agent: a\nmodel: s/m\ntools: {{ t: {{ kind: function, function: f }}, i: {{ kind: function, function: f, effect: idempotent }} }}\n\
+             plan:\n  nodes:\n    - {{ id: n, {node} }}\n    - {{ id: c, kind: critic, prompt: p }}\n    \
+             - {{ id: z, kind: transform, output: 1, critic: c }}\n"
+        )
+    };
+    for (node, said) in [
+        ("kind: tool, tool: t, critic: c", "when its critic rejects its output: write `max_refines: 0`"),
+        ("kind: tool, tool: t, validate: {}", "when `validate` rejects its output: write `max_refines: 0`"),
+        ("kind: map, over: [], do: { kind: tool, tool: t, validate: {} }", "when `validate` rejects its output"),
+        ("kind: map, over: [], validate: {}, do: { kind: transform, output: 1 }", "cannot be done again as a whole"),
+        ("kind: wait, wait_type: signal, correlation_key: k, validate: {}", "add `{{ round }}` to it"),
+    ] {
+        let errors = refused(&file(node));
+        assert!(errors.len() == 1 && errors[0].message.contains(said), "{node}: {errors:?}");
+        let never = node
+            .replace("validate: {}", "validate: {}, max_refines: 0")
+            .replace("critic: c", "critic: c, max_refines: 0");
+        assert!(aetheris_agentfile::parse(&file(&never)).is_ok(), "{never}");
+    }
+    for node in [
+        "kind: tool, tool: t, critic: c, refine_repeats_effect: true",
+        "kind: tool, tool: i, critic: c",
+        "kind: wait, wait_type: signal, correlation_key: 'k{{ round }}', validate: {}",
+    ] {
+        assert!(aetheris_agentfile::parse(&file(node)).is_ok(), "{node}");
+    }
 }
 
 /// What a map and its work say wrong, each at its place.

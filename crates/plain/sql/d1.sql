@@ -47,8 +47,8 @@ WITH before AS (
            CASE kind
                WHEN 'node_started' THEN 'running' WHEN 'tool_invocation_started' THEN 'running'
                -- What is judged has not ended with its output.
-               WHEN 'node_finished' THEN CASE WHEN payload ->> 'verdict' IS NOT NULL AND node NOT LIKE '%/critic'
-                   AND payload ->> 'verdict' IN ('pending', 'reject') THEN 'validating' ELSE 'ended' END
+               WHEN 'node_finished' THEN CASE iif(node LIKE '%/critic', NULL, payload ->> 'verdict')
+                   WHEN 'pending' THEN 'validating' WHEN 'reject' THEN 'rejected' ELSE 'ended' END
                WHEN 'node_refining' THEN 'refining' WHEN 'node_skipped' THEN 'ended' WHEN 'node_retry_scheduled' THEN 'retrying'
                WHEN 'step_in_doubt' THEN 'in_doubt'
                WHEN 'job_waiting' THEN CASE WHEN NOT coalesce(payload ->> 'doubt', 0) THEN 'waiting' END
@@ -66,9 +66,15 @@ WITH before AS (
     WHERE kind = 'node_finished' AND node LIKE '%/critic' AND payload ->> 'verdict' IS NOT 'reject'
     UNION ALL
     SELECT job, seq, node FROM moved WHERE kind = 'node_finished' AND node NOT LIKE '%/critic' AND step_state = 'ended'
+), refused AS (
+    SELECT job, seq, iif(node LIKE '%/critic', substr(node, 1, length(node) - 7), node) AS node FROM moved
+    WHERE kind = 'node_finished' AND payload ->> 'verdict' = 'reject'
 ), parts AS (
     SELECT job, seq, node, 'ended' AS part_state FROM judged
     UNION SELECT job, seq, substr(node, 1, instr(node, '@') - 1), 'ended' FROM judged WHERE node LIKE '%@%'
+    -- What is rejected, and that a round of it is.
+    UNION SELECT job, seq, node, 'rejected' FROM refused
+    UNION SELECT job, seq, substr(node, 1, instr(node, '@') - 1), 'to refine' FROM refused WHERE node LIKE '%@%'
     UNION SELECT job, seq, node || '@' || (payload ->> 'round' - 1), 'ended' FROM moved
     WHERE kind = 'node_refining' AND payload ->> 'round' > 1
     -- What is due then: a further round, or the question to a critic.
@@ -135,7 +141,7 @@ SELECT job || ' ' || seq AS place,
                 -- What was disproved from outside ends its try in the same unit, before anybody holds the job again.
                 WHEN 'node_finished' THEN CASE WHEN payload ->> 'result' IN ('retryable_failure', 'permanent_failure')
                     -- A next try is announced, and then its job's budget is found to be used up.
-                    THEN step_before IN ('running', iif(of_part, 'due', 'pending'), 'in_doubt', 'retrying', 'validating')
+                    THEN step_before IN ('running', iif(of_part, 'due', 'pending'), 'in_doubt', 'retrying', 'validating', 'rejected')
                         AND (job_before = 'running' OR (job_before IN ('pending', 'paused') AND disproved_before))
                     ELSE step_before = 'running' AND job_before = 'running'
                         AND iif(node LIKE '%/critic', coalesce(payload ->> 'verdict' IN ('pass', 'reject'), 0),
@@ -144,7 +150,7 @@ SELECT job || ' ' || seq AS place,
                     AND (job_before = 'running' OR (job_before IN ('pending', 'paused') AND disproved_before))
                 WHEN 'node_skipped' THEN job_before = 'running' AND step_before = 'pending' AND NOT of_part
                 WHEN 'node_refining' THEN job_before = 'running' AND NOT of_part AND payload ->> 'round' = rounds + 1
-                    AND step_before = CASE rounds WHEN 0 THEN 'validating' ELSE 'refining' END
+                    AND step_before = CASE rounds WHEN 0 THEN 'rejected' ELSE 'to refine' END
                 WHEN 'value_recorded' THEN job_before = 'running' AND step_before = 'running'
                 WHEN 'tool_invocation_started' THEN job_before = 'running' AND NOT ending AND NOT pausing AND step_before = 'running'
                     AND coalesce(call_before IN ('refused_retryable', 'not_sent', 'in_doubt', 'repeatable', 'resolved did_not_happen'), 1)

@@ -12,7 +12,8 @@ use aetheris_check::Report;
 /// permit, which is stored, whatever the other side said; S8, none leaves once a step of its job has failed; S9, no more of them
 /// are out at once than the job's plan allows. D15: a job fails with the first of its failed steps, by name, and with none that may
 /// fail. J1: a node begins or is skipped as its join says; J2: what it tells of those before it is so. M1: the items of a map
-/// begin in their order, none once one has failed that ends it, and it fails with the first that failed. V1: a value that nobody can
+/// begin in their order, none once one has failed that ends it, and it fails with the first that failed. R1: an output is made again as often as it is
+/// rejected, and no round follows one that was taken. V1: a value that nobody can
 /// compute again is drawn for a step once. T1 to T5 are about what is told: the status
 /// of a job whose message is repeated, the refusal of another message under the same name, lists, whether late evidence
 /// contradicts the job, that a signal for a wait of the plan is taken, that a message which does not fit makes no job, that no
@@ -20,8 +21,8 @@ use aetheris_check::Report;
 /// storm.
 pub const IDS: [&str; 48] = [
     "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C5", "C6", "C7", "C9", "D11", "D12", "D13",
-    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "J1", "J2", "M1", "ROUND", "S1", "S2", "S3", "S4", "S5", "S6",
-    "S7", "S8", "S9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "V1",
+    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "J1", "J2", "M1", "R1", "ROUND", "S1", "S2", "S3", "S4", "S5",
+    "S6", "S7", "S8", "S9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "V1",
 ];
 
 /// What is looked at beside these where the store has a file: whether jobs of a session began in their turn, and others not

@@ -15,14 +15,17 @@ impl JobState {
 
     /// A part of a step begins, and ends, only where the step is at it.
     pub(super) fn is_at_part(&self, path: &StepPath) -> Result<(), Illegal> {
-        let at_it = match path.judged() {
-            Some(judged) => self.steps.get(&judged).is_some_and(StepState::waits_for_critic),
-            None if path.round() > 0 => {
-                let base = self.steps.get(&path.base());
-                base.is_some_and(|base| base.status == StepStatus::Refining && base.round == path.round())
-            }
-            None => true,
-        };
+        // One that is refined ends with its rounds.
+        let of_rounds = self.step_status(path) == StepStatus::Refining;
+        let at_it = !of_rounds
+            && match path.judged() {
+                Some(judged) => self.steps.get(&judged).is_some_and(StepState::waits_for_critic),
+                None if path.round() > 0 => {
+                    let base = self.steps.get(&path.base());
+                    base.is_some_and(|base| base.status == StepStatus::Refining && base.round == path.round())
+                }
+                None => true,
+            };
         at_it.then_some(()).ok_or_else(|| Illegal::Contradiction(format!("`{path}` is not what its node is at")))
     }
 
@@ -87,6 +90,10 @@ impl JobState {
         if !e.node.is_base() || e.round != round.round() + 1 {
             let why = format!("round {} of `{}` cannot follow round {}", e.round, e.node, round.round());
             return Err(Illegal::Contradiction(why));
+        }
+        let said = |path: &StepPath| self.steps.get(path).and_then(|step| step.verdict);
+        if ![said(&round), said(&round.critic())].contains(&Some(Verdict::Reject)) {
+            return Err(Illegal::Contradiction(format!("nothing has rejected the output of `{round}`")));
         }
         if round.round() > 0 {
             self.step(&round, StepTrigger::Reject)?;

@@ -352,9 +352,9 @@ fn refining(path: &str, round: u32) -> Event {
     NodeRefining { by: Judge::Critic, feedback: "no".to_owned(), node: StepPath::from(path), round }.into()
 }
 
-/// A critic is to be asked about the output of `ask`, and then.
-fn judged(then: &[Event]) -> Vec<Event> {
-    [made(), vec![claim(), started_at("ask"), gave("ask", Verdict::Pending)], then.to_vec()].concat()
+/// The output of `ask` is judged, and then.
+fn in_rounds(verdict: Verdict, then: &[Event]) -> Vec<Event> {
+    [made(), vec![claim(), started_at("ask"), gave("ask", verdict)], then.to_vec()].concat()
 }
 
 fn moments() -> Vec<(&'static str, Vec<Event>)> {
@@ -410,16 +410,25 @@ fn moments() -> Vec<(&'static str, Vec<Event>)> {
         ("two waits, and a try is due", and(two_waits(), vec![retrying()])),
         ("two waits, and a try is due, claimed", and(two_waits(), vec![retrying(), claim()])),
         ("two waits, and the job is cancelled", and(two_waits(), vec![JobCancelled {}.into()])),
-        ("an output is judged", judged(&[])),
-        ("a critic is asked", judged(&[started_at("ask/critic")])),
-        ("a critic has rejected", judged(&[started_at("ask/critic"), gave("ask/critic", Verdict::Reject)])),
-        ("a critic has passed", judged(&[started_at("ask/critic"), gave("ask/critic", Verdict::Pass)])),
-        ("a round is due", judged(&[refining("ask", 1)])),
-        ("in a round", judged(&[refining("ask", 1), started_at("ask@1")])),
-        ("a round is judged", judged(&[refining("ask", 1), started_at("ask@1"), gave("ask@1", Verdict::Pending)])),
+        ("an output is judged", in_rounds(Verdict::Pending, &[])),
+        ("a critic is asked", in_rounds(Verdict::Pending, &[started_at("ask/critic")])),
+        (
+            "a critic has rejected",
+            in_rounds(Verdict::Pending, &[started_at("ask/critic"), gave("ask/critic", Verdict::Reject)]),
+        ),
+        (
+            "a critic has passed",
+            in_rounds(Verdict::Pending, &[started_at("ask/critic"), gave("ask/critic", Verdict::Pass)]),
+        ),
+        ("a round is due", in_rounds(Verdict::Reject, &[refining("ask", 1)])),
+        ("in a round", in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1")])),
+        (
+            "a round is judged",
+            in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1"), gave("ask@1", Verdict::Pending)]),
+        ),
         ("a further round is due", {
             let rejected = gave("ask@1", Verdict::Reject);
-            judged(&[refining("ask", 1), started_at("ask@1"), rejected, refining("ask", 2)])
+            in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1"), rejected, refining("ask", 2)])
         }),
         ("completed", and(in_step(), vec![ended(StepResult::Pure), completed()])),
         ("failed", and(in_step(), vec![failed()])),

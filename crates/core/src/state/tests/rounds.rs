@@ -36,7 +36,9 @@ fn a_further_round_is_a_step_of_its_own_and_ends_the_first() {
     assert_eq!((statuses(&story, &["a", "a@1"]), story.step("a").round), (vec![S::Refining, S::Pending], 1));
     assert_eq!(story.step("a@1").feedback.as_deref(), Some("told 1"));
     says(&story.refuses(node_started("a@2", 1)), "is not what its node is at");
-    assert!(matches!(story.refuses(node_started("a", 2)), Illegal::Step { .. }));
+    says(&story.refuses(node_started("a", 2)), "is not what its node is at");
+    says(&story.refuses(failed("a")), "is not what its node is at");
+    says(&story.refuses(refining("a", 2)), "nothing has rejected the output of `a@1`");
     let story = story.then(node_started("a@1", 1)).then(gave("a@1", Some(Verdict::Reject))).then(refining("a", 2));
     assert_eq!(statuses(&story, &["a", "a@1", "a@2"]), [S::Refining, S::Rejected, S::Pending]);
     assert!(story.step("a@1").finished_at.is_some() && story.step("a").finished_at.is_none());
@@ -50,6 +52,7 @@ fn a_further_round_is_a_step_of_its_own_and_ends_the_first() {
 fn a_critic_decides_about_the_output_that_it_was_asked_about() {
     says(&Story::running().refuses(node_started("a/critic", 1)), "`a/critic` is not what its node is at");
     says(&first(Verdict::Reject).refuses(node_started("a/critic", 1)), "is not what its node is at");
+    says(&first(Verdict::Pending).refuses(refining("a", 1)), "nothing has rejected the output of `a`");
     let asked = first(Verdict::Pending).then(node_started("a/critic", 1));
     says(&asked.refuses(gave("a/critic", None)), "a critic gives a verdict");
     says(&asked.refuses(gave("a/critic", Some(Verdict::Pending))), "it cannot end with this verdict");
