@@ -177,7 +177,7 @@ impl Graph {
                         if drafts[node].is_critic && !upstream[node].has(*target) =>
                     {
                         format!(
-                            "refers to the node `{id}`, which not every node that it judges needs, directly or through others"
+                            "refers to the node `{id}`, and a node that this critic judges does not need that: add `{id}` to the `needs` of each"
                         )
                     }
                     (Some(target), Some(node), Some(upstream)) if !upstream[node].has(*target) => {
@@ -232,7 +232,9 @@ impl Graph {
             let id = draft.id.as_ref().map_or("", |(id, _)| id.as_str());
             // A name that is used twice was reported.
             if self.index.get(id) == Some(&at) {
-                let message = format!("no node has `critic: {id}`, so that it is never asked: name it, or remove it");
+                let message = format!(
+                    "no node has `critic: {id}`, so it is never asked: add that to the node it should judge, or remove it"
+                );
                 draft.item.wrong(errors, Code::UnreachableNode, message);
             }
         }

@@ -1,7 +1,7 @@
 //! The nodes of a plan.
 
-mod critic;
 mod map;
+mod refine;
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use aetheris_core::retry::RetryPolicy;
 use aetheris_expr::Rounds;
 use aetheris_schema::Schema;
 
-use critic::Refining;
+use refine::Refining;
 
 use crate::error::{Code, Errors};
 use crate::read::{Fields, Item, check_name, shortened};

@@ -868,14 +868,16 @@ fn mistakes_about_what_judges_an_output_are_named_where_they_are() {
         ),
         (
             "critic: c",
-            "    - { id: c, kind: critic, model: s/m, prompt: p, needs: [a], when: message, validate: {}, critic: c }\n",
+            "    - { id: c, kind: critic, model: s/m, prompt: p, needs: [a], when: message, validate: {}, critic: c, on_failure: fail_safe }\n",
             &[
                 "bad_value plan.nodes[1].needs 5",
                 "bad_value plan.nodes[1].when 5",
                 "bad_value plan.nodes[1].validate 5",
                 "bad_value plan.nodes[1].critic 5",
+                "bad_value plan.nodes[1].on_failure 5",
             ],
         ),
+        ("critic: c", &format!("{critic}  answer: '{{{{ nodes.c.output }}}}'\n"), &["bad_template plan.answer 6"]),
     ] {
         let file = nodes(&format!("    - {{ id: a, kind: transform, output: 1, {node} }}\n{more}"));
         let errors = refused(&file);
@@ -902,6 +904,7 @@ fn work_that_cannot_be_done_again_is_refused() {
         ("kind: map, over: [], do: { kind: tool, tool: t, validate: {} }", "when `validate` rejects its output"),
         ("kind: map, over: [], validate: {}, do: { kind: transform, output: 1 }", "cannot be done again as a whole"),
         ("kind: wait, wait_type: signal, correlation_key: k, validate: {}", "add `{{ round }}` to it"),
+        ("kind: wait, wait_type: signal, correlation_key: k, critic: c", "add `{{ round }}` to it"),
     ] {
         let errors = refused(&file(node));
         assert!(errors.len() == 1 && errors[0].message.contains(said), "{node}: {errors:?}");

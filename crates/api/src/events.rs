@@ -84,7 +84,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("output", MAY, any),
             ("result", MUST, named::<schema::Result>),
             ("took_us", MAY, count),
-            ("verdict", MAY, named::<schema::Said>),
+            ("verdict", MAY, named::<schema::Judged>),
         ],
     ),
     (
@@ -199,7 +199,7 @@ impl ToSchema for AnyEvent {
             reference::<schema::Origin>(),
             reference::<schema::Pause>(),
             reference::<schema::Result>(),
-            reference::<schema::Said>(),
+            reference::<schema::Judged>(),
             reference::<schema::Time>(),
             reference::<schema::Wait>(),
         ] {
@@ -352,7 +352,7 @@ const OUTCOMES: [(InvocationOutcome, &str); 5] = [
 ];
 
 fn judge() -> Form {
-    names_of([Judge::Critic, Judge::Schema].map(Judge::as_str)).into()
+    names_of(Judge::ALL.map(Judge::as_str)).into()
 }
 
 fn resolver() -> Form {

@@ -1,6 +1,6 @@
 //! What happened, and whether it still adds up: events, replay, verify, trace.
 
-use aetheris_core::event::{DoubtOutcome, Resolver, Source, StepResult, Verdict};
+use aetheris_core::event::{DoubtOutcome, Judge, Resolver, Source, StepResult, Verdict};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, EventId, IdempotencyKey, JobId, NodeId, SessionId, ToolName, WorkerId};
 use aetheris_core::job::JobStatus;
@@ -284,7 +284,7 @@ pub struct TraceStep {
     pub ended_by: Option<String>,
     /// Why it failed.
     pub error: Option<JobErrorView>,
-    /// What it was told of the round before, if it is a further round.
+    /// Feedback on the previous round; absent in the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feedback: Option<String>,
     /// When it ended.
@@ -309,7 +309,7 @@ pub struct TraceStep {
     /// The node.
     #[schema(value_type = String)]
     pub node_id: StepPath,
-    /// What was asked of its critic, and further rounds of it, in their order.
+    /// Its critic's steps and its further rounds, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
     pub parts: Vec<Self>,
@@ -329,8 +329,13 @@ pub struct TraceStep {
     pub status: StepStatus,
     /// Its tool.
     pub tool: Option<TraceTool>,
-    /// What was said of its output: `pass`, `pending` or `reject`; of a critic, what that says. Absent where nothing judges it.
+    /// Who rejected its output, where it was rejected; of a node that was refined, the output of its first round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<schema::Said>)]
+    #[schema(value_type = Option<schema::Rejecter>)]
+    pub rejected_by: Option<Judge>,
+    /// What was said of its output, `pending` until its critic has answered; of a critic's step, its answer. Absent where nothing
+    /// judges it, and where its output fits and it has no critic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<schema::Judged>)]
     pub verdict: Option<Verdict>,
 }

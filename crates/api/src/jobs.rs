@@ -196,7 +196,8 @@ pub struct StepView {
     /// How its items stand, if it is a map that has begun. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<ItemsView>,
-    /// The round at which it is, or with which it has ended, where its output was rejected: 1, 2, … Absent in the first.
+    /// How often its work has been done again after a rejection, and the round that counts: `attempt` is that round's. Absent if
+    /// never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
     /// When its first try began.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason, Resolver, Source, StepResult, Verdict};
+use aetheris_core::event::{DoubtOutcome, EndCause, Judge, PauseReason, Resolver, Source, StepResult, Verdict};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
@@ -83,7 +83,9 @@ schemas! {
     /// Who answered a doubt.
     Answerer as "Resolver" = names(Resolver::ALL.map(Resolver::as_str));
     /// What was said of an output.
-    Said as "Verdict" = names([Verdict::Pass, Verdict::Pending, Verdict::Reject].map(Verdict::as_str));
+    Judged as "Verdict" = names(Verdict::ALL.map(Verdict::as_str));
+    /// Who rejected an output.
+    Rejecter as "Judge" = names(Judge::ALL.map(Judge::as_str));
     /// What a step is doing.
     Step as "StepStatus" = names(StepStatus::ALL.map(StepStatus::as_str));
     /// A moment.

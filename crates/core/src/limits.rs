@@ -15,11 +15,11 @@ pub const PLAN_NODES_MAX: usize = 10_000;
 pub const PARALLEL_STEPS_MAX: usize = 256;
 /// Most values of chance that the templates of one step ask for.
 pub const DRAWN_VALUES_MAX: usize = 1_000;
-/// Most rounds in which the work of one step is done again.
+/// Largest `max_refines`: how often the work of a step is done again.
 pub const REFINES_MAX: u32 = 20;
-/// The same where a node does not say.
+/// `max_refines` of a node that does not say.
 pub const REFINES_DEFAULT: u32 = 3;
-/// Most bytes of what such a round is told of the one before.
+/// Most bytes of the feedback that a round is given.
 pub const FEEDBACK_BYTES_MAX: usize = 16 * 1024;
 /// Most items of one map.
 pub const MAP_ITEMS_MAX: usize = 10_000;

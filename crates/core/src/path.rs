@@ -14,8 +14,8 @@ pub const PARTS: [char; 4] = ['[', ']', '@', '/'];
 /// of a map, the round of a refinement, and the turn and call of a loop.
 ///
 /// Its text is its form in events, rows, timers and API responses: `n`, `n[3]`, `n@1`, `n/2.0`, `n[3]@1/2.0`. A step that is
-/// a whole node has the node's name, as every step had before there were parts. The step of a critic is where the one is that
-/// it judges, with `/critic` behind it: `n/critic`, `n@1/critic`. Paths sort by number: `n[2]` comes before `n[10]`.
+/// a whole node has the node's name, as every step had before there were parts. A critic's step is the
+/// path that it judges plus `/critic`: `n/critic`, `n@1/critic`. Paths sort by number: `n[2]` comes before `n[10]`.
 ///
 /// Every text is a path: one that ends in no well-formed part names a node. A plan with a node whose name has a mark of a
 /// part does not compile ([`PARTS`]), so that no two steps share a text.
@@ -70,9 +70,9 @@ impl StepPath {
         self.round == 0 && self.call.is_none() && !self.critic
     }
 
-    /// Whether it is a whole round, or what a critic says of one: no call of a loop.
+    /// Whether it is no call of a loop.
     #[must_use]
-    pub const fn is_part_of_round(&self) -> bool {
+    pub const fn is_outside_loop(&self) -> bool {
         self.call.is_none()
     }
 
@@ -94,7 +94,7 @@ impl StepPath {
         Self { critic: true, ..self.clone() }
     }
 
-    /// The step that a critic's judges.
+    /// The step that this critic's step judges.
     #[must_use]
     pub fn judged(&self) -> Option<Self> {
         self.critic.then(|| Self { critic: false, ..self.clone() })

@@ -124,7 +124,7 @@ pub enum GraphError {
         node: NodeId,
     },
     /// The critic of a node is none.
-    #[error("the critic of node `{node}` is `{critic}`, which is not a node of the kind critic in this plan")]
+    #[error("the critic of node `{node}` is `{critic}`, and this plan has no critic of that name")]
     UnknownCritic {
         /// What it names.
         critic: NodeId,
@@ -137,7 +137,7 @@ pub enum GraphError {
     /// A node would do again what is done at most once.
     #[error(
         "node `{node}` calls `{tool}`, which is at_most_once, and would call it again when {} rejects its output: write \
-         `max_refines: 0`, or `refine_repeats_effect: true` if a rejected call may be made anew",
+         `max_refines: 0`, or `refine_repeats_effect: true` if it may be called again after a rejection",
         if *by_critic { "its critic" } else { "`validate`" }
     )]
     RepeatsEffect {

@@ -16,7 +16,7 @@ pub enum StepStatus {
     Waiting,
     /// Its call started and the outcome is unknown.
     InDoubt,
-    /// It has an output, which is being judged.
+    /// It has an output, which is being judged, or was rejected and what follows is not recorded yet.
     Validating,
     /// Its output was rejected, and another round of it is under way or to begin.
     Refining,
@@ -26,7 +26,8 @@ pub enum StepStatus {
     Failed,
     /// Never run, because its condition did not hold or all it needs were skipped.
     Skipped,
-    /// A round that has ended with an output that was rejected; another has followed.
+    /// A further round whose output was rejected and that another has followed. The first round is [`Self::Refining`] then, and
+    /// the last one [`Self::Failed`].
     Rejected,
 }
 

@@ -114,7 +114,9 @@ fn place(line: Option<u32>) -> String {
 
 fn of_rounds(name: &str) -> &'static str {
     match name {
-        "output" => "by itself it exists only in a critic; use `nodes.<id>.output`",
+        "output" => {
+            "by itself it exists only in a critic; use `nodes.<id>.output`, and in a further round `feedback`: a round does not see the output before it"
+        }
         "feedback" => "it exists only in a node with `validate` or `critic`, not in its `when`",
         _ => "it exists only in a critic, and in a node with `validate` or `critic`, not in its `when`",
     }

@@ -841,6 +841,24 @@ fn objects_are_equal_only_if_neither_has_more() {
     }
 }
 
+/// What a round and a critic see beside what everybody does, and only they.
+#[test]
+fn rounds_and_critics_have_names_of_their_own() {
+    let (names, output) = (Context::default(), Json::new(json!({ "n": 7 })));
+    let all = aetheris_expr::Scope::from(&names);
+    let round = aetheris_expr::Round { feedback: "too long", number: 2 };
+    let own = aetheris_expr::Scope { round: Some(round), ..all };
+    let judged = aetheris_expr::Judged { output: &output, round: 3 };
+    let critic = aetheris_expr::Scope { judged: Some(judged), ..all };
+    let said = |template: &str, scope| aetheris_expr::render_text(template, scope).map_err(|error| error.to_string());
+    assert_eq!(said("{{ round }} {{ feedback }}", own), Ok("2 too long".to_owned()));
+    assert_eq!(said("{{ round }} {{ output.n }}", critic), Ok("3 7".to_owned()));
+    assert_eq!(said("{% set round = 5 %}{{ round | string }}{{ 2.5 | round }}", own), Ok("53".to_owned()));
+    for (template, scope) in [("{{ output }}", own), ("{{ feedback }}", critic), ("{{ round }}", all)] {
+        assert!(said(template, scope).is_err_and(|error| error.contains("cannot be used here")), "{template}");
+    }
+}
+
 /// The item of a map is named like a local, behind those that statements give, and its place beside it.
 #[test]
 fn an_item_is_named_as_its_map_says() {
@@ -860,6 +878,8 @@ fn an_item_is_named_as_its_map_says() {
         ("2r", false),
         ("a-b", false),
         ("loop", false),
+        ("feedback", false),
+        ("round", false),
         ("uuid", false),
         ("None", false),
     ] {

@@ -7,7 +7,7 @@ use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::plan::{MapNode, Step};
 use aetheris_core::state::StepState;
-use aetheris_expr::{Context, Draws, Item, Judged, Round, Scope};
+use aetheris_expr::{Context, Draws, Item, Judged, Scope};
 
 use crate::load::Loaded;
 use crate::{names, run};
@@ -52,8 +52,7 @@ impl<'l> Inputs<'l> {
         let none = StepState::default();
         let told = state.steps.get(&step.path).unwrap_or(&none);
         let draws = Draws::new(&told.values, 0, None);
-        let feedback = told.feedback.as_deref().unwrap_or_default();
-        let round = step.is_judged().then_some(Round { feedback, number: step.path.round() });
+        let round = names::round(state, step);
         let of_critic = step.path.judged().and_then(|judged| state.steps.get_key_value(&judged));
         let output = of_critic.and_then(|judged| names::gave(state, &self.loaded.effects, judged));
         let judged = output.as_ref().map(|output| Judged { output, round: step.path.round() });

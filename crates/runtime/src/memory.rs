@@ -65,6 +65,10 @@ mod tests {
         let step = StepState { output: Some(Output::Inline(large())), ..StepState::default() };
         state.steps.insert("n".into(), step);
         let outputs = of_run(&state, &Rows::default(), &Context::default()) - none - message;
+        let round = StepState { output: Some(Output::Inline(large())), ..StepState::default() };
+        state.steps.insert("n@1".into(), round);
+        let rounds = of_run(&state, &Rows::default(), &Context::default()) - none - message - outputs;
+        state.steps.remove(&"n@1".into());
         state.steps.insert("n".into(), StepState { output: Some(Output::Items), ..StepState::default() });
         let mut names = Context::default();
         names.nodes.insert("n".into(), Ended::Completed(large()));
@@ -85,7 +89,7 @@ mod tests {
         };
         state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
         let input = of_run(&state, &Rows::default(), &Context::default()) - none - message;
-        assert!([message, kept, outputs, list, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
+        assert!([message, kept, outputs, rounds, list, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
         assert!(large().memory() > 100_000);
     }
 }

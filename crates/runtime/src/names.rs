@@ -6,10 +6,10 @@ use aetheris_core::event::WaitEnd;
 use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{Node, NodeKind, Work};
+use aetheris_core::plan::{Node, NodeKind, Step, Work};
 use aetheris_core::state::{ItemsState, JobState, Output, StepState};
 use aetheris_core::step::StepStatus;
-use aetheris_expr::{Context, Ended, Item, JobNames, Place, Rounds, Scope, Standing};
+use aetheris_expr::{Context, Ended, Item, JobNames, Place, Round, Rounds, Scope, Standing};
 use aetheris_store::EffectRow;
 use serde_json::{Value, json};
 
@@ -54,11 +54,20 @@ pub(crate) fn seen_by<'n>(names: &'n Context, open: Option<&'n BTreeSet<NodeId>>
     }
 }
 
-/// The nodes that the templates of a node name, those of its work for items among them; but for its condition, which is asked
-/// before it starts.
-pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
+/// The round of a step as its templates see it, if its output is judged.
+pub(crate) fn round<'s>(state: &'s JobState, step: &Step<'_>) -> Option<Round<'s>> {
+    let feedback = state.steps.get(&step.path).and_then(|step| step.feedback.as_deref());
+    step.is_judged().then(|| Round { feedback: feedback.unwrap_or_default(), number: step.path.round() })
+}
+
+/// The nodes that the templates of a node name, those of its work for items and of its critic among them; but for its condition,
+/// which is asked before it starts.
+pub(crate) fn named_in(node: &Node, critic: Option<&Node>) -> BTreeSet<NodeId> {
     let mut found = BTreeSet::new();
     named_by(&node.work, None, &mut found);
+    if let Some(critic) = critic {
+        named_by(&critic.work, None, &mut found);
+    }
     if let Some(map) = node.work.map() {
         let standing = Standing { item: Some(&map.name), ..Place::Plan.into() };
         named_by(&map.each, standing.item, &mut found);
@@ -69,7 +78,8 @@ pub(crate) fn named_in(node: &Node) -> BTreeSet<NodeId> {
 }
 
 fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
-    let standing = Standing { draws: true, item, place: Place::Plan, rounds: Rounds::Own };
+    let rounds = if matches!(work.kind, NodeKind::Critic(_)) { Rounds::OfCritic } else { Rounds::Own };
+    let standing = Standing { draws: true, item, place: Place::Plan, rounds };
     let mut text = |text: &str| {
         found.extend(aetheris_expr::check_template(text, standing).map(|names| names.nodes).unwrap_or_default());
     };
@@ -130,8 +140,10 @@ fn ended(
         StepStatus::Completed => {
             // What its last round gave, which was not rejected.
             let round = (step.round > 0).then(|| path.in_round(step.round));
-            let newest = round.as_ref().map_or(Some((path, step)), |round| state.steps.get_key_value(round));
-            let newest = newest.filter(|_| !aetheris_fault::planted!("first-round-is-the-output"));
+            let mut newest = round.as_ref().map_or(Some((path, step)), |round| state.steps.get_key_value(round));
+            if aetheris_fault::planted!("first-round-is-the-output") {
+                newest = None;
+            }
             if aetheris_fault::planted!("critics-word-is-the-output")
                 && let Some(critic) = state.steps.get_key_value(&path.in_round(step.round).critic())
             {
@@ -150,6 +162,9 @@ fn ended(
         | StepStatus::Rejected => None,
     }
 }
+
+/// The error code of a step whose every round was rejected.
+pub const REJECTED: &str = "rejected";
 
 /// The output that one round has given, whatever was said of it.
 #[must_use]
@@ -253,6 +268,24 @@ mod tests {
         }
     }
 
+    /// A round's templates name nodes like any other, and what a critic names is seen by its node.
+    #[test]
+    fn the_templates_of_rounds_and_critics_name_nodes() {
+        let own = Json::new(json!("{{ feedback }} {{ nodes.a.output }}"));
+        let node = Node::new("n", NodeKind::Transform(own));
+        let asks = aetheris_core::plan::LlmNode {
+            format: aetheris_core::plan::AnswerFormat::Json,
+            max_tokens: None,
+            model: "s/m".to_owned(),
+            prompt: "{{ output }} {{ round }} {{ nodes.b.output }}".to_owned(),
+            system: None,
+            temperature: None,
+        };
+        let critic = Node::new("c", NodeKind::Critic(asks));
+        assert_eq!(named_in(&node, None), ["a".into()].into());
+        assert_eq!(named_in(&node, Some(&critic)), ["a".into(), "b".into()].into());
+    }
+
     #[test]
     fn the_templates_of_a_node_name_nodes() {
         let json = |value| Json::new(value);
@@ -275,7 +308,7 @@ mod tests {
         ] {
             let mut node = Node::new("n", kind);
             node.work.when = Some("nodes.c.failed".to_owned());
-            let found: Vec<String> = named_in(&node).iter().map(ToString::to_string).collect();
+            let found: Vec<String> = named_in(&node, None).iter().map(ToString::to_string).collect();
             assert_eq!(found, named, "{:?}", node.work.kind);
         }
     }

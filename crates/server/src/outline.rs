@@ -138,12 +138,12 @@ impl Outlined {
 
     /// A node's output, read where it stands.
     async fn output(&self, store: &dyn Store, node: &NodeId) -> Result<Json, Failure> {
-        let Some(step) = self.outline.state.step_of(node).filter(|step| step.status == StepStatus::Completed) else {
+        if self.outline.state.node_status(node) != StepStatus::Completed {
             return Ok(Json::null());
-        };
+        }
         let scope = Scope::Tenant(self.row.tenant.clone());
         // What its last round gave.
-        let path = StepPath::from(node).in_round(step.round);
+        let path = self.outline.state.newest_round(&StepPath::from(node));
         let output = self.outline.state.steps.get(&path).and_then(|step| step.output.as_ref());
         match (output, self.outline.left_out.get(&path)) {
             (Some(Output::Effect(key)), _) => {

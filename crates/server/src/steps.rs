@@ -25,7 +25,7 @@ pub(crate) struct Asked {
     pub(crate) after: Option<NodeId>,
     /// At most so many.
     pub(crate) limit: usize,
-    /// Only this one: a node, or an item of a map.
+    /// Only this one: a node, an item of a map, or a round or a critic's step of one of these.
     pub(crate) node: Option<StepPath>,
     /// Whether inputs that are not recorded are rendered again.
     pub(crate) render: bool,
@@ -54,10 +54,30 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
         let values = step_values(loaded, &Step::from(node), step, names.as_ref(), asked.bytes);
         bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
         steps.push(values);
+        for part in parts(loaded, plan, node) {
+            let Some(told) = loaded.state.steps.get(&part.path) else { continue };
+            let values = step_values(loaded, &part, told, names.as_ref(), asked.bytes);
+            bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
+            steps.push(values);
+        }
     }
     let more = nodes.peek().is_some();
-    let next_cursor = steps.last().filter(|_| more).map(|last: &StepValuesView| last.node_id.to_string());
+    let next_cursor = steps.last().filter(|_| more).map(|last: &StepValuesView| last.node_id.node().to_string());
     StepPage { next_cursor, steps }
+}
+
+/// What the critic of a node was asked, and its further rounds, in their order.
+fn parts<'p>(loaded: &Loaded, plan: &'p CompiledPlan, node: &Node) -> impl Iterator<Item = Step<'p>> {
+    let base = StepPath::from(&node.id);
+    let newest = loaded.state.newest_round(&base).round();
+    let of_round = move |round| {
+        let path = base.in_round(round);
+        [(round > 0).then(|| path.clone()), Some(path.critic())].into_iter().flatten()
+    };
+    (0..=newest)
+        .flat_map(of_round)
+        .filter(|path| loaded.state.steps.contains_key(path))
+        .filter_map(|path| plan.step(&path))
 }
 
 /// Bytes of a value that are in the answer.
@@ -75,12 +95,14 @@ fn step_values(
     names: Option<&Inputs<'_>>,
     most: usize,
 ) -> StepValuesView {
+    let rejected = || step.error.as_ref().is_some_and(|error| error.code == names::REJECTED);
     let output = match step.status {
         StepStatus::Completed => Some(names::output(&loaded.state, &loaded.effects, &of_plan.path)),
         // What is judged, or was rejected.
         StepStatus::Validating | StepStatus::Rejected | StepStatus::Refining => {
             names::of_round(&loaded.state, &loaded.effects, &of_plan.path)
         }
+        StepStatus::Failed if rejected() => names::of_round(&loaded.state, &loaded.effects, &of_plan.path),
         StepStatus::Pending
         | StepStatus::Running
         | StepStatus::Retrying

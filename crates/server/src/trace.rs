@@ -6,8 +6,8 @@ use aetheris_api::{
     AnsweredView, TraceAttempt, TraceDoubt, TraceModel, TraceRun, TraceStep, TraceTool, TraceView, ValueOrigin,
 };
 use aetheris_core::event::{
-    DoubtOutcome, Event, InDoubtResolved, InvocationOutcome, JobClaimed, ModelRecord, NodeFinished, Recorded,
-    ToolInvocationFinished, WaitEnd,
+    DoubtOutcome, Event, InDoubtResolved, InvocationOutcome, JobClaimed, Judge, ModelRecord, NodeFinished, Recorded,
+    ToolInvocationFinished, Verdict, WaitEnd,
 };
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::path::StepPath;
@@ -283,6 +283,10 @@ fn step(
         (0..items.begun).map(|item| self::step(&Step::of_item(node, map, item), plan, state, told_of)).collect()
     });
     let parts = parts(of_plan, plan, state, told_of);
+    // What its critic has said of it stands with the critic.
+    let of_critic = state.steps.get(&path.critic()).and_then(|critic| critic.verdict);
+    let verdict = if step.verdict == Some(Verdict::Pending) { of_critic.or(step.verdict) } else { step.verdict };
+    let by = if step.verdict == Some(Verdict::Reject) { Judge::Schema } else { Judge::Critic };
     TraceStep {
         answered: told.answered,
         attempts: told.attempts,
@@ -299,13 +303,14 @@ fn step(
         needs: if path.is_whole() { node.needs.clone() } else { Vec::new() },
         node_id: path.clone(),
         parts,
+        rejected_by: (verdict == Some(Verdict::Reject) && !path.is_critic()).then_some(by),
         result: step.result,
         skipped: told.skipped.map(str::to_owned),
         source: (step.status == StepStatus::Completed).then_some(step.source),
         started_at: step.started_at,
         status: step.status,
         tool: tool(work, plan, step),
-        verdict: step.verdict,
+        verdict,
     }
 }
 

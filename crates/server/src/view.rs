@@ -109,7 +109,12 @@ fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<StepPath, St
     let waits = |step: &StepState| matches!(step.status, StepStatus::InDoubt | StepStatus::Waiting);
     let asked = |step: &StepState| waits(step) || step.left_in_doubt(state.status).is_some();
     let told = state.steps.iter().filter(|(path, step)| path.is_whole() || asked(step));
-    let view = |path: &StepPath, step| StepView { items: items(state, path), ..self::step(step, state.status) };
+    // The tries are those of the round that counts.
+    let tries = |path: &StepPath| state.steps.get(&state.newest_round(path)).map_or(0, |round| round.tries);
+    let view = |path: &StepPath, step: &StepState| {
+        let attempt = if step.round > 0 { tries(path) } else { step.tries };
+        StepView { attempt, items: items(state, path), ..self::step(step, state.status) }
+    };
     steps.extend(told.map(|(path, step)| (path.clone(), view(path, step))));
     steps
 }

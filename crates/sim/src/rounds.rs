@@ -136,7 +136,10 @@ pub(crate) fn in_order(job: JobId, program: &Program, events: &[Recorded], tried
                 });
             }
             Event::NodeFinished(finished) => {
-                let Some((path, stand)) = end_of(finished) else { continue };
+                let Some((path, mut stand)) = end_of(finished) else { continue };
+                if finished.given_up {
+                    stand = Stand::Failed("given up".to_owned());
+                }
                 ends.insert(path, stand);
             }
             _ => {}

@@ -93,7 +93,12 @@ impl<'t> Reader<'_, 't> {
         }
         for key in NEVER {
             if let Some(item) = fields.take(key) {
-                item.wrong(self.errors, Code::UnknownKey, format!("`{key}` cannot be used inside `do`"));
+                let way_out = if key == "critic" {
+                    ": write `validate` here, or `critic` with `max_refines: 0` on the map"
+                } else {
+                    ""
+                };
+                item.wrong(self.errors, Code::UnknownKey, format!("`{key}` cannot be used inside `do`{way_out}"));
             }
         }
         let kind = fields.need("kind", self.errors);

@@ -99,11 +99,6 @@ pub(super) fn counted(items: ItemsView) -> String {
     text
 }
 
-/// How often its work was done again.
-fn refined(rounds: u32) -> String {
-    if rounds == 1 { "refined once".to_owned() } else { format!("refined {rounds} times") }
-}
-
 /// What a step will go on with: whoever lets its job go on wants to know.
 fn told(answered: AnsweredView, now: Now) -> String {
     let at = now.relative(answered.at);
@@ -136,7 +131,7 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
         let answered = line.step.answered.filter(|_| line.step.left_in_doubt.is_none());
         let told = answered.map(|answered| told(answered, now)).unwrap_or_default();
         let items = line.step.items.map(counted).unwrap_or_default();
-        let rounds = line.step.round.map(refined).unwrap_or_default();
+        let rounds = line.step.round.map(|round| format!("round {round}")).unwrap_or_default();
         let rest = [&items, status, &rounds, &told, &took, &tries, &line.note];
         let rest: Vec<&str> = rest.into_iter().filter(|text| !text.is_empty()).collect();
         let row = format!(

@@ -2,7 +2,7 @@
 //! to each.
 
 use aetheris_api::{JobErrorView, TraceAttempt, TraceDoubt, TraceStep, TraceView};
-use aetheris_core::event::{Resolver, Source, Verdict};
+use aetheris_core::event::{Resolver, Source};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 
@@ -58,7 +58,7 @@ const ITEMS_INDENT: usize = 4;
 /// The items of a map: those of which there is more to say than that they have completed or were skipped, and how many others
 /// there are.
 fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
-    let smooth = |item: &TraceStep| item.attempts.len() <= 1 && item.doubts.is_empty();
+    let smooth = |item: &TraceStep| item.attempts.len() <= 1 && item.doubts.is_empty() && item.parts.is_empty();
     let plain = |item: &TraceStep| match item.status {
         StepStatus::Completed => smooth(item) && item.source == Some(Source::Executed),
         StepStatus::Skipped => true,
@@ -87,12 +87,15 @@ fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
         for (line, tone) in details(trace, item, now) {
             indented(&wrap(&one_line(&line), style.columns, 8, 10), tone, 2 * ITEMS_INDENT);
         }
+        parts(trace, item, &Values::default(), narrower, now)
+            .lines()
+            .for_each(|line| indented(line, None, ITEMS_INDENT));
     }
     let count = |status| map.items.iter().filter(|item| plain(item) && item.status == status).count();
     let rest = [
         (count(StepStatus::Completed), "completed"),
         (count(StepStatus::Skipped), "skipped"),
-        (notable().count() - told.len(), "more that failed, wait or were tried again"),
+        (notable().count() - told.len(), "more that failed, wait, or were tried again or refined"),
     ];
     let rest: Vec<String> =
         rest.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
@@ -152,10 +155,15 @@ fn headline(
         (None, Some(Source::Executed)) => Source::Executed.as_str().to_owned(),
         (None, Some(_) | None) => String::new(),
     };
-    let said = match step.verdict {
-        Some(Verdict::Reject) => style.paint(Tone::Attention, "output rejected"),
-        Some(Verdict::Pass) => style.paint(Tone::Dim, "output passed"),
-        Some(Verdict::Pending) | None => String::new(),
+    let said = match (step.verdict, step.rejected_by) {
+        (_, Some(by)) if step.node_id.is_base() && step.parts.iter().any(|part| part.node_id.round() > 0) => {
+            style.paint(Tone::Dim, &format!("first output rejected by its {}", by.as_str()))
+        }
+        (_, Some(by)) => style.paint(Tone::Attention, &format!("output rejected by its {}", by.as_str())),
+        (Some(verdict), None) if step.node_id.is_critic() => {
+            style.paint(Tone::Dim, &format!("verdict: {}", verdict.as_str()))
+        }
+        (Some(_) | None, None) => String::new(),
     };
     let in_line = before.map(|before| before.node_id.node()).into_iter().eq(&step.needs);
     let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
@@ -183,7 +191,7 @@ fn stands(trace: &TraceView, step: &TraceStep) -> Standing {
 fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option<Tone>)> {
     let mut lines = Vec::new();
     if let Some(feedback) = &step.feedback {
-        lines.push((format!("told: {feedback}"), Some(Tone::Dim)));
+        lines.push((format!("feedback: {feedback}"), Some(Tone::Dim)));
     }
     if let Some(source) = step.source.filter(|source| *source != Source::Executed) {
         lines.push((format!("result {}", origin(source)), Some(Tone::Attention)));
@@ -203,7 +211,10 @@ fn details(trace: &TraceView, step: &TraceStep, now: Now) -> Vec<(String, Option
     }
     lines.extend(step.doubts.iter().map(|doubt| (doubt_line(doubt), Some(Tone::Attention))));
     // The try that failed with it has said it, if there was one.
-    let told = |error: &JobErrorView| step.attempts.iter().any(|attempt| attempt.error.as_ref() == Some(error));
+    let of_part = |error: &JobErrorView| step.parts.iter().any(|part| part.error.as_ref() == Some(error));
+    let told = |error: &JobErrorView| {
+        step.attempts.iter().any(|attempt| attempt.error.as_ref() == Some(error)) || of_part(error)
+    };
     if let Some(error) = step.error.as_ref().filter(|error| !told(error)) {
         lines.push((format!("{}: {}", error.code, error.message), Some(Tone::Bad)));
     }

@@ -105,7 +105,8 @@ pub struct WaitNode {
 pub enum NodeKind {
     /// A gate: completes with `true` where its `when` holds, else it is skipped.
     Condition,
-    /// What a model is asked about the outputs of other nodes. It is no step of its own.
+    /// What a model is asked about the outputs of other nodes. It is not scheduled by itself: it runs as the step `n/critic` of
+    /// each node that names it.
     Critic(LlmNode),
     /// A model call.
     Llm(LlmNode),

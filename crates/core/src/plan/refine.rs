@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{CompiledPlan, GraphError, Node, NodeKind, Plan, Tool, Work};
 use crate::id::{NodeId, ToolName};
 use crate::limits;
+use crate::path::StepPath;
 
 impl Work {
     /// How often it is done again after its output was rejected.
@@ -25,10 +26,11 @@ impl Node {
 }
 
 impl CompiledPlan {
-    /// The critic of a node.
+    /// The critic that judges the output of a step: none that of an item, or of a critic.
     #[must_use]
-    pub fn critic_of(&self, node: &Node) -> Option<&Node> {
-        node.critic.as_ref().and_then(|critic| self.node(critic))
+    pub fn critic_of(&self, node: &Node, path: &StepPath) -> Option<&Node> {
+        let critic = node.critic.as_ref().filter(|_| path.item().is_none() && !path.is_critic())?;
+        self.node(critic)
     }
 }
 

@@ -52,9 +52,11 @@ impl CompiledPlan {
             None => &node.work,
             Some(_) => &*node.work.map()?.each,
         };
-        let of_part =
-            if path.is_critic() { &self.critic_of(node).filter(|_| path.item().is_none())?.work } else { work };
-        let may_be = path.round() <= work.max_refines() && path.is_part_of_round();
+        let of_part = match path.judged() {
+            Some(judged) => &self.critic_of(node, &judged)?.work,
+            None => work,
+        };
+        let may_be = path.round() <= work.max_refines() && path.is_outside_loop();
         may_be.then(|| Step { node, path: path.clone(), work: of_part })
     }
 }

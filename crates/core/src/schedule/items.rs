@@ -133,6 +133,32 @@ mod tests {
         assert_eq!(steps(&map(2), 4, &[0, 3], None, &["m[0]", "m[3]"]), ("m[4]".to_owned(), false));
     }
 
+    /// An item that is refined is at a round of it, and waits there.
+    #[test]
+    fn an_item_is_worked_on_in_its_round() {
+        let mut node = map(2);
+        if let NodeKind::Map(map) = &mut node.work.kind {
+            map.each.validate = Some(Json::new(true.into()));
+        }
+        let items =
+            ItemsState { begun: 5, collect: false, count: 5, lost_by: None, open: [1, 4].into(), stopped_by: None };
+        let mut state = JobState::new(JobId::from_u128(1));
+        let running = StepState { status: StepStatus::Running, ..StepState::default() };
+        state.steps.insert("m".into(), StepState { items: Some(items), ..running.clone() });
+        state.steps.insert("m[1]".into(), StepState { round: 3, status: StepStatus::Refining, ..StepState::default() });
+        state.steps.insert("m[4]".into(), running);
+        let plan = compiled(&node);
+        let (job, node) = ((&state, &plan), plan.at(0).unwrap());
+        let paths = |waits: &[&str]| {
+            let waits = |path: &StepPath| waits.contains(&&*path.text());
+            let steps = steps_of(job, node, &waits).into_iter().map(|step| step.path.to_string());
+            (steps.collect::<Vec<_>>().join(" "), all_wait(job, node, &waits))
+        };
+        assert_eq!(paths(&[]), ("m[1]@3 m[4]".to_owned(), false));
+        assert_eq!(paths(&["m[1]@3"]), ("m[4]".to_owned(), false));
+        assert_eq!(paths(&["m[1]@3", "m[4]"]), (String::new(), true));
+    }
+
     #[test]
     fn once_a_map_has_failed_no_item_begins_and_those_under_way_end() {
         assert_eq!(steps(&map(4), 3, &[0, 2], Some(1), &["m[0]"]), ("m[0] m[2]".to_owned(), false));

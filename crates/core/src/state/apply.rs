@@ -261,7 +261,7 @@ impl JobState {
         if self.plan.is_none() {
             return Err(Illegal::NoPlan(e.node.clone()));
         }
-        self.is_at_part(&e.node)?;
+        self.require_current_part(&e.node)?;
         let step = self.step(&e.node, StepTrigger::Start)?;
         step.tries += 1;
         if step.tries == 1 {
@@ -294,7 +294,7 @@ impl JobState {
             let whole = items.stopped_by.is_none() || !success;
             items.is_over() && whole && !(e.absorbed && items.lost_by.is_some())
         };
-        self.is_at_part(&e.node)?;
+        self.require_current_part(&e.node)?;
         let step = self.step(&e.node, ending(e))?;
         if step.items.as_ref().is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
@@ -318,7 +318,7 @@ impl JobState {
             self.reclaims = 0;
         }
         if success {
-            return self.judged(e);
+            return self.note_verdict(e);
         }
         self.part_failed(e)?;
         self.note_item_failed(e);

@@ -1,5 +1,6 @@
 //! Rounds of a step whose output is judged. The first is the step of the node or the item itself; each further one is a
-//! step of its own, and so is each question to a critic. What ends a round ends what it is a round of.
+//! step of its own, and so is each question to a critic. A round that passes or fails ends its node or item; a rejected one is
+//! followed by another, or fails.
 
 use super::{Illegal, JobState, StepState};
 use crate::event::{NodeFinished, NodeRefining, Verdict};
@@ -13,8 +14,8 @@ impl JobState {
         base.in_round(self.steps.get(base).map_or(0, |step| step.round))
     }
 
-    /// A part of a step begins, and ends, only where the step is at it.
-    pub(super) fn is_at_part(&self, path: &StepPath) -> Result<(), Illegal> {
+    /// A round, or the question of a critic, begins and ends only while it is the current one.
+    pub(super) fn require_current_part(&self, path: &StepPath) -> Result<(), Illegal> {
         // One that is refined ends with its rounds.
         let of_rounds = self.step_status(path) == StepStatus::Refining;
         let at_it = !of_rounds
@@ -26,11 +27,13 @@ impl JobState {
                 }
                 None => true,
             };
-        at_it.then_some(()).ok_or_else(|| Illegal::Contradiction(format!("`{path}` is not what its node is at")))
+        at_it
+            .then_some(())
+            .ok_or_else(|| Illegal::Contradiction(format!("`{path}` is not the current round of its node")))
     }
 
     /// A step has ended well, or its output is to be judged.
-    pub(super) fn judged(&mut self, e: &NodeFinished) -> Result<(), Illegal> {
+    pub(super) fn note_verdict(&mut self, e: &NodeFinished) -> Result<(), Illegal> {
         let refused = |why: &str| Err(Illegal::Contradiction(format!("node `{}`: {why}", e.node)));
         let step = self.steps.get_mut(&e.node);
         match (e.verdict, e.node.is_critic()) {
@@ -117,7 +120,7 @@ impl JobState {
 }
 
 impl StepState {
-    /// Whether it has an output of which its critic is to say what it is worth.
+    /// Whether its output awaits its critic.
     #[must_use]
     pub fn waits_for_critic(&self) -> bool {
         self.status == StepStatus::Validating && self.verdict == Some(Verdict::Pending)

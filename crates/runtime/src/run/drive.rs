@@ -16,7 +16,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Step};
 use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Due};
-use aetheris_expr::{Round, Scope};
+use aetheris_expr::Scope;
 use aetheris_store::{LedgerWrite, Purpose};
 use tokio::time::Instant;
 
@@ -320,9 +320,7 @@ impl<'r> Run<'r> {
     pub(super) fn view<'v>(&'v self, step: &Step<'v>) -> View<'v> {
         let Step { node, path, work } = step;
         let of_node = self.state().step_of(&node.id).map(|step| &step.open);
-        let feedback = self.state().steps.get(path).and_then(|step| step.feedback.as_deref());
-        let round = Round { feedback: feedback.unwrap_or_default(), number: path.round() };
-        let names = names::seen_by(&self.names, of_node, self.item(step));
+        let seen = names::seen_by(&self.names, of_node, self.item(step));
         let view = View {
             accepted_from: self.accepted_from.get(&IdempotencyKey::derive(self.state().id, path, 0)).copied(),
             calls: self.calls,
@@ -332,7 +330,7 @@ impl<'r> Run<'r> {
             rows: &self.rows,
             memory: self.memory,
             judged: None,
-            names: Scope { round: step.is_judged().then_some(round), ..names },
+            names: Scope { round: names::round(self.draft.state(), step), ..seen },
             node,
             path: path.clone(),
             plan: &self.plan,

@@ -45,7 +45,9 @@ fn needs(view: &View<'_>) -> BTreeMap<NodeId, BranchStatus> {
         return BTreeMap::new();
     }
     let stands = |node: &NodeId| BranchStatus::of(view.state.node_status(node));
-    let others = names::named_in(view.node).into_iter().filter(|node| stands(node) == BranchStatus::Open);
+    let others = names::named_in(view.node, view.plan.critic_of(view.node, &view.path))
+        .into_iter()
+        .filter(|node| stands(node) == BranchStatus::Open);
     others.chain(view.node.needs.iter().cloned()).map(|node| (node.clone(), stands(&node))).collect()
 }
 

@@ -1,5 +1,5 @@
 //! What becomes of an output that is judged: by the schema of its step, then by a critic. A rejected one is followed by
-//! another round of the same work, so often as the step says.
+//! another round of the same work, up to `max_refines` times.
 //!
 //! ```text
 //! output ─► schema ─┬─ does not fit ──────────────────► rejected ─┬─ node_refining: the next round
@@ -22,10 +22,10 @@ use super::view::View;
 use crate::draft::Fact;
 use crate::names;
 
-/// The code of a step whose last round was rejected as well.
-const REJECTED: &str = "rejected";
-/// The code of a step whose critic has failed.
+/// Error code: the critic failed.
 const CRITIC_FAILED: &str = "critic_failed";
+/// What a critic is to answer.
+const VERDICT_FORM: &str = r#"{"verdict": "pass"} or {"verdict": "reject", "feedback": "..."}"#;
 /// Violations that are told to the next round.
 const VIOLATIONS_TOLD: usize = 20;
 
@@ -41,11 +41,11 @@ pub(super) fn end(view: &View<'_>, end: NodeFinished, output: impl FnOnce() -> J
 }
 
 fn for_critic(view: &View<'_>, end: NodeFinished) -> Fact {
-    let asks = view.as_step().is_judged() && view.path.item().is_none() && view.node.critic.is_some();
-    if asks && !aetheris_fault::planted!("critic-not-asked") {
-        return Fact::of(NodeFinished { verdict: Some(Verdict::Pending), ..end });
+    if aetheris_fault::planted!("critic-not-asked") {
+        return Fact::of(end);
     }
-    Fact::of(end)
+    let verdict = view.plan.critic_of(view.node, &view.path).map(|_| Verdict::Pending);
+    Fact::of(NodeFinished { verdict, ..end })
 }
 
 /// What follows once the schema was asked.
@@ -91,8 +91,11 @@ pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
 /// Another round follows, if one is left.
 pub(super) fn rejected(view: &View<'_>, by: Judge, feedback: &str) -> Prepared {
     let round = view.path.round() + 1;
-    let left = round <= view.work.max_refines()
-        || aetheris_fault::planted!("one-round-too-many") && round <= view.work.max_refines() + 1;
+    let mut most = view.work.max_refines();
+    if aetheris_fault::planted!("one-round-too-many") {
+        most += 1;
+    }
+    let left = round <= most;
     if left && !view.is_stopped() {
         let mut feedback = limits::cut(feedback.to_owned(), limits::FEEDBACK_BYTES_MAX);
         if aetheris_fault::planted!("feedback-forgotten") {
@@ -100,17 +103,27 @@ pub(super) fn rejected(view: &View<'_>, by: Judge, feedback: &str) -> Prepared {
         }
         return Prepared::of([Fact::of(NodeRefining { by, feedback, node: view.path.base(), round })]);
     }
-    let (by, times) = (by.as_str(), if round == 1 { "once".to_owned() } else { format!("{round} times") });
-    let message = format!("its output was rejected {times}, the last time by its {by}: {feedback}");
+    let by = match (by, &view.node.critic) {
+        (Judge::Critic, Some(critic)) => format!("critic `{critic}`"),
+        (Judge::Critic | Judge::Schema, _) => by.as_str().to_owned(),
+    };
+    let max = view.work.max_refines();
+    let message = match round {
+        _ if left => format!("its output was rejected by its {by}, and its map has failed: {feedback}"),
+        1 => format!("its output was rejected by its {by}, and is not made again (max_refines: {max}): {feedback}"),
+        _ => format!(
+            "its output was rejected in all {round} rounds (max_refines: {max}), the last time by its {by}: {feedback}"
+        ),
+    };
     // What would have had another round is no failure of its own.
-    let failed = TryFailed { given_up: left, ..TryFailed::new(Failure::new(REJECTED, message), None, false) };
+    let failed = TryFailed { given_up: left, ..TryFailed::new(Failure::new(names::REJECTED, message), None, false) };
     facts::fail_after(view, StepResult::PermanentFailure, failed)
 }
 
 /// What a step fails with whose critic has failed.
 pub(super) fn critic_failed(view: &View<'_>, error: &Failure) -> Failure {
     let critic = view.node.critic.as_ref().map_or("", |critic| critic.as_str());
-    Failure::new(CRITIC_FAILED, format!("its critic `{critic}` failed: {} ({})", error.message, error.code))
+    Failure::new(CRITIC_FAILED, format!("critic `{critic}` failed: {} ({})", error.message, error.code))
 }
 
 /// The output of a step that gives one without telling it.
@@ -146,23 +159,24 @@ fn sentence(found: &[Violation]) -> String {
     }
 }
 
-/// What a critic has said.
+/// The answer of a critic.
 #[derive(Debug, PartialEq)]
-pub(super) struct Said {
+pub(super) struct CriticAnswer {
     pub(super) feedback: String,
     pub(super) verdict: Verdict,
 }
 
-impl Said {
+impl CriticAnswer {
     /// Reads an answer of the form `{"verdict": "pass" | "reject", "feedback": …}`; whatever cannot be read rejects.
     pub(super) fn read(answer: Result<Json, Failure>) -> Self {
         let unread = |why: String| Self { feedback: why, verdict: Verdict::Reject };
+        let no_verdict = |why: &str| unread(format!("the critic did not answer {VERDICT_FORM}: {why}"));
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) if aetheris_fault::planted!("unread-verdict-passes") => {
                 return Self { feedback: error.message, verdict: Verdict::Pass };
             }
-            Err(error) => return unread(format!("the critic gave no verdict: {}", error.message)),
+            Err(error) => return no_verdict(&error.message),
         };
         let feedback = match answer.value().get("feedback") {
             Some(Value::String(text)) => text.clone(),
@@ -173,10 +187,10 @@ impl Said {
             Some("pass") => Self { feedback, verdict: Verdict::Pass },
             Some("reject") if feedback.is_empty() => unread("the critic rejected it and did not say why".to_owned()),
             Some("reject") => Self { feedback, verdict: Verdict::Reject },
-            Some(_) | None => unread(format!(
-                "the critic gave no verdict: {}",
-                limits::cut(answer.to_string(), limits::MODEL_WORDS_QUOTED_MAX)
-            )),
+            Some(_) | None => {
+                let said = limits::cut(answer.to_string(), limits::MODEL_WORDS_QUOTED_MAX);
+                no_verdict(&format!("it said {said}"))
+            }
         }
     }
 
@@ -192,7 +206,7 @@ mod tests {
     use super::*;
 
     fn read(answer: Value) -> (String, Verdict) {
-        let Said { feedback, verdict } = Said::read(Ok(Json::new(answer)));
+        let CriticAnswer { feedback, verdict } = CriticAnswer::read(Ok(Json::new(answer)));
         (feedback, verdict)
     }
 
@@ -204,10 +218,16 @@ mod tests {
         {
             let (feedback, verdict) = read(odd.clone());
             assert_eq!(verdict, Verdict::Reject, "{odd}");
-            assert!(feedback.starts_with("the critic gave no verdict: "), "{feedback}");
+            assert!(feedback.starts_with("the critic did not answer "), "{feedback}");
         }
-        let said = Said::read(Err(Failure::new("model_answer_not_json", "it said: yes")));
-        assert_eq!((said.verdict, &*said.feedback), (Verdict::Reject, "the critic gave no verdict: it said: yes"));
+        let said = CriticAnswer::read(Err(Failure::new("model_answer_not_json", "it said: yes")));
+        assert_eq!(
+            (said.verdict, &*said.feedback),
+            (
+                Verdict::Reject,
+                "the critic did not answer {\"verdict\": \"pass\"} or {\"verdict\": \"reject\", \"feedback\": \"...\"}: it said: yes"
+            )
+        );
     }
 
     #[test]
@@ -217,7 +237,7 @@ mod tests {
         for none in [json!({ "verdict": "reject" }), json!({ "verdict": "reject", "feedback": "" })] {
             assert_eq!(read(none).0, "the critic rejected it and did not say why");
         }
-        let long = Said { feedback: "x".repeat(limits::FEEDBACK_BYTES_MAX + 1), verdict: Verdict::Reject };
+        let long = CriticAnswer { feedback: "x".repeat(limits::FEEDBACK_BYTES_MAX + 1), verdict: Verdict::Reject };
         assert!(long.output().to_string().len() < limits::FEEDBACK_BYTES_MAX + 100);
     }
 

@@ -85,15 +85,15 @@ async fn rounds_have_an_end() {
     for (most, said) in [
         (
             "",
-            "its output was rejected 4 times, the last time by its schema: /n: this value is less than the minimum of 9",
+            "its output was rejected in all 4 rounds (max_refines: 3), the last time by its schema: /n: this value is less than the minimum of 9",
         ),
         (
             "max_refines: 1,",
-            "its output was rejected 2 times, the last time by its schema: /n: this value is less than the minimum of 9",
+            "its output was rejected in all 2 rounds (max_refines: 1), the last time by its schema: /n: this value is less than the minimum of 9",
         ),
         (
             "max_refines: 0,",
-            "its output was rejected once, the last time by its schema: /n: this value is less than the minimum of 9",
+            "its output was rejected by its schema, and is not made again (max_refines: 0): /n: this value is less than the minimum of 9",
         ),
     ] {
         let (_, _, state) = ended(&[&format!("{COUNTS}, {most} {}", least(9)), LAST]).await;
@@ -116,8 +116,16 @@ async fn a_critic_is_asked_about_what_fits() {
     let asked: Vec<String> = state.steps.keys().filter(|path| path.is_critic()).map(ToString::to_string).collect();
     assert_eq!(asked, ["n@1/critic", "n@2/critic", "n@3/critic"]);
     assert_eq!(state.tokens, 30, "what critics use counts");
+    let took = |event: &Event| match event {
+        Event::NodeFinished(e) if e.node.is_critic() => Some(e.took_us.is_some()),
+        _ => None,
+    };
+    assert!(world.events(job).await.iter().filter_map(took).all(|told| told));
     let (_, _, state) = ended(&[&format!("{COUNTS}, critic: c, {}", least(1)), LAST, &critic(4)]).await;
-    assert_eq!(error(&state).1, "its output was rejected 4 times, the last time by its critic: round 3 had 3");
+    assert_eq!(
+        error(&state).1,
+        "its output was rejected in all 4 rounds (max_refines: 3), the last time by its critic `c`: round 3 had 3"
+    );
     // Without an answer of its own the job has that of its last node, which no critic is.
     let (world, job, _) = ended(&[&format!("{COUNTS}, critic: c"), &critic(1)]).await;
     assert_eq!(world.result(job).await["n"], 1);
@@ -129,7 +137,7 @@ async fn a_verdict_that_cannot_be_read_rejects() {
     let (_, _, state) = ended(&[&format!("{COUNTS}, critic: c, max_refines: 1"), vague]).await;
     let (code, message) = error(&state);
     assert_eq!(code, "rejected");
-    assert!(message.contains("the last time by its critic: the critic gave no verdict: "), "{message}");
+    assert!(message.contains("the last time by its critic `c`: the critic did not answer {"), "{message}");
     assert!(message.ends_with("It said: well, 1"), "{message}");
 }
 
@@ -169,7 +177,7 @@ async fn a_critic_that_fails_fails_its_node() {
         } else {
             let (code, message) = error(&state);
             assert_eq!(code, "critic_failed");
-            assert!(message.starts_with("its critic `c` failed: its prompt cannot be rendered: "), "{message}");
+            assert!(message.starts_with("critic `c` failed: its prompt cannot be rendered: "), "{message}");
         }
     }
 }
@@ -291,6 +299,66 @@ async fn a_judged_wait_waits_again() {
     world.signal(job, "k0", json!({ "n": 0 })).await.unwrap();
     world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "n": 4 }));
+    // In a later round as well; where none can follow, another key is wrong.
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Waiting]).await;
+    world.signal(job, "k0", json!({ "n": 0 })).await.unwrap();
+    while world.state(job).await.open_key() != Some("k1") {
+        tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+    }
+    let kept = world.signal(job, "k2", json!({ "n": 5 })).await.unwrap();
+    assert!(matches!(kept, SignalAnswer::Kept { .. }), "{kept:?}");
+    world.signal(job, "k1", json!({ "n": 0 })).await.unwrap();
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "n": 5 }));
+    world.put(&agent("pure", &[&format!("{wait}, max_refines: 0"), LAST]).replace("agent: a", "agent: b")).await;
+    let job = world.submit("b", json!({})).await;
+    world.until(job, &[JobStatus::Waiting]).await;
+    assert!(world.signal(job, "k1", json!({ "n": 5 })).await.is_err());
+}
+
+/// What was open when a node began stays so for its rounds, and for its critic.
+#[tokio::test(start_paused = true)]
+async fn rounds_and_critics_see_what_was_open_when_their_node_began() {
+    let world = World::new();
+    let slow = "id: slow, kind: tool, tool: t";
+    let quick = "id: quick, kind: transform, output: 1";
+    let judged = "id: n, kind: transform, needs: [quick, slow], join: any, critic: c, \
+                  output: { n: '{{ round }}', open: '{{ nodes.slow.open }}' }";
+    let critic = "id: c, kind: critic, prompt: '{\"verdict\": \"{{ \"pass\" if output.n == 2 else \"reject\" }}\", \
+                  \"feedback\": \"{{ nodes.slow.open }}\"}'";
+    let last = "id: last, kind: transform, needs: [n, slow], output: '{{ nodes.n.output }}'";
+    let file = agent("pure", &[slow, quick, judged, critic, last]).replace("retry:", "max_parallel_steps: 4\nretry:");
+    world.put(&file).await;
+    world.tools.next("t", [Act::After(Duration::from_micros(1_500), done(json!(1)))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "n": 2, "open": true }));
+    assert_eq!(state.steps[&"n@2".into()].feedback.as_deref(), Some("true"));
+}
+
+/// An output that is rejected for good is a failure of its own, whatever has become of its map.
+#[tokio::test(start_paused = true)]
+async fn a_last_rejection_in_a_failed_map_is_a_failure_of_its_own() {
+    let world = World::new();
+    let map = format!(
+        "id: n, kind: map, over: [0, 1], concurrency: 2, on_failure: fail_safe, do: {{ kind: tool, tool: t, max_refines: 0, {} }}",
+        least(1)
+    );
+    let said = "id: said, kind: transform, needs: [n], output: '{{ nodes.n.error.code }}'";
+    world.put(&agent("at_most_once", &[&map, said])).await;
+    let (held, reached, release) = hold(done(json!({ "n": 0 })));
+    world.tools.next("t", [held, Act::Say(ToolOutcome::RefusedPermanent(Failure::new("gone", "never")))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    while world.state(job).await.step_status(&"n[1]".into()) != StepStatus::Failed {
+        tokio::time::sleep(limits::START_SHOWN_AFTER.to_std()).await;
+    }
+    release.notify_one();
+    let state = world.done(job).await;
+    assert_eq!((world.result(job).await, state.steps[&"n[0]".into()].given_up), (json!("rejected"), false));
 }
 
 /// An item is refined by itself: it alone is made again, and holds its place.
@@ -322,7 +390,7 @@ async fn items_of_a_map_are_refined_by_themselves() {
     let job = world.submit("d", json!({})).await;
     let (code, message) = error(&world.done(job).await);
     assert_eq!(code, "rejected");
-    assert!(message.starts_with("item 0: its output was rejected 2 times"), "{message}");
+    assert!(message.starts_with("item 0: its output was rejected in all 2 rounds"), "{message}");
 }
 
 /// A round that was to follow when its map had failed with another item does not.
@@ -378,7 +446,10 @@ async fn what_rounds_and_critics_were_given_is_shown_again() {
     assert_eq!(shown("n@1").value()["prompt"], "{\"n\": 1, \"told\": \"round 0 had 0\"}");
     let asked = shown("n/critic").value()["prompt"].to_string();
     assert!(asked.contains("reject") && asked.contains("round 0 had 0"), "{asked}");
-    assert!(shown("n@1/critic").value()["prompt"].to_string().contains("pass"));
+    let asked = shown("n@1/critic").value()["prompt"].to_string();
+    assert!(asked.contains("pass") && asked.contains("round 1 had 1"), "{asked}");
+    let system = shown("n/critic").value()["system"].to_string();
+    assert!(system.contains("Answer with one JSON object"), "the form of the answer is asked for: {system}");
     assert_eq!(state.steps[&"n/critic".into()].verdict, Some(Verdict::Reject));
     let result: Value = world.result(job).await;
     assert_eq!(result["told"], "round 0 had 0");

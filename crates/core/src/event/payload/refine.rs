@@ -8,15 +8,18 @@ use crate::path::StepPath;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is taken.
+    /// Accepted.
     Pass,
-    /// A critic is to say it.
+    /// Its critic has not answered.
     Pending,
-    /// It is not taken.
+    /// Rejected.
     Reject,
 }
 
 impl Verdict {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::Pass, Self::Pending, Self::Reject];
+
     /// Its name in events and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -39,6 +42,9 @@ pub enum Judge {
 }
 
 impl Judge {
+    /// Each of them.
+    pub const ALL: [Self; 2] = [Self::Critic, Self::Schema];
+
     /// Its name in events and answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

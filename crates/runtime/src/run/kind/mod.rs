@@ -83,7 +83,8 @@ pub(super) fn uses(kind: &NodeKind) -> Uses {
 pub(crate) fn input(kind: &NodeKind, names: Scope<'_>) -> Option<Result<Json, ExprError>> {
     match kind {
         NodeKind::Tool { input, .. } => Some(aetheris_expr::render(input, names)),
-        NodeKind::Critic(llm) | NodeKind::Llm(llm) => Some(llm::question(llm, names)),
+        NodeKind::Critic(critic) => Some(llm::question(&critic::asking(critic), names)),
+        NodeKind::Llm(llm) => Some(llm::question(llm, names)),
         NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
             None
         }

@@ -30,7 +30,8 @@ impl<'t> Reader<'_, 't> {
         for key in NOT_OF_CRITICS {
             if let Some(item) = fields.take(key) {
                 let message = format!(
-                    "`{key}` cannot be used on a critic, which is asked whenever a node that names it has an output: remove it"
+                    "`{key}` cannot be used on a critic, which is asked whenever a node that names it has an output: remove it; its \
+                     templates see what the nodes need that it judges"
                 );
                 item.wrong(self.errors, Code::BadValue, message);
             }
@@ -51,7 +52,8 @@ impl<'t> Reader<'_, 't> {
         let validate = fields.take("validate").and_then(|item| settings::schema(&item, self.errors));
         for key in ["max_refines", "refine_repeats_effect"] {
             if !is_judged && fields.has(key) {
-                let message = format!("`{key}` never applies: nothing rejects the output; add `validate` or `critic`");
+                let more = if self.uses.item.is_some() { "`validate`" } else { "`validate` or `critic`" };
+                let message = format!("`{key}` never applies: nothing rejects the output; add {more}");
                 self.errors.add(fields.path.key(key), fields.line, Code::BadValue, message);
             }
         }
