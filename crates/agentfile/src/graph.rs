@@ -295,9 +295,7 @@ fn rounds(drafts: &[Draft<'_>], tools: &Tools<'_>, errors: &mut Errors) {
         for error in refused_rounds(node, &tools.tools) {
             draft.item.wrong(errors, Code::BadValue, error.to_string());
         }
-        if let Some((key, item)) =
-            draft.literal_key.as_ref().filter(|_| node.is_judged() && node.work.max_refines() > 0)
-        {
+        if let Some((key, item)) = draft.same_key.as_ref().filter(|_| node.is_judged() && node.work.max_refines() > 0) {
             let message = format!(
                 "each round of this wait would have the key `{}`, and a key names one wait: add `{{{{ round }}}}` to it, or write \
                  `max_refines: 0`",

@@ -12,7 +12,7 @@ use aetheris_core::plan::{
     AnswerFormat, Join, LlmNode, Node, NodeKind, OnDeadline, OnFailure, WaitNode, WaitType, Work,
 };
 use aetheris_core::retry::RetryPolicy;
-use aetheris_expr::Rounds;
+use aetheris_expr::{Place, Rounds, Standing};
 use aetheris_schema::Schema;
 
 use refine::Refining;
@@ -63,6 +63,8 @@ pub(crate) struct Draft<'t> {
     pub(crate) node: Option<Node>,
     pub(crate) tool: Option<(ToolName, Item<'t>)>,
     pub(crate) when: Option<(&'t str, Item<'t>)>,
+    /// A wait's key where each round of it would have the same.
+    pub(crate) same_key: Option<(&'t str, Item<'t>)>,
     /// A wait's key where it is no template.
     pub(crate) literal_key: Option<(&'t str, Item<'t>)>,
 }
@@ -91,6 +93,7 @@ pub(crate) fn read<'t>(
         node: None,
         tool: None,
         when: None,
+        same_key: None,
         literal_key: None,
     };
     let Some(mut fields) = item.fields(errors) else { return draft };
@@ -363,6 +366,10 @@ impl<'t> Reader<'_, 't> {
                 item.wrong(self.errors, Code::BadValue, message);
             }
             self.draft.literal_key = Some((text, item.clone()));
+        }
+        let same = Standing { draws: false, item: None, place: Place::Plan, rounds: Rounds::None };
+        if aetheris_expr::check_template(text, same).is_ok() {
+            self.draft.same_key = Some((text, item.clone()));
         }
         self.text(Some(item))
     }

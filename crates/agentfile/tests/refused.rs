@@ -905,6 +905,7 @@ fn work_that_cannot_be_done_again_is_refused() {
         ("kind: map, over: [], validate: {}, do: { kind: transform, output: 1 }", "cannot be done again as a whole"),
         ("kind: wait, wait_type: signal, correlation_key: k, validate: {}", "add `{{ round }}` to it"),
         ("kind: wait, wait_type: signal, correlation_key: k, critic: c", "add `{{ round }}` to it"),
+        ("kind: wait, wait_type: signal, correlation_key: 'k-{{ job.id }}', validate: {}", "add `{{ round }}` to it"),
     ] {
         let errors = refused(&file(node));
         assert!(errors.len() == 1 && errors[0].message.contains(said), "{node}: {errors:?}");
@@ -917,6 +918,7 @@ fn work_that_cannot_be_done_again_is_refused() {
         "kind: tool, tool: t, critic: c, refine_repeats_effect: true",
         "kind: tool, tool: i, critic: c",
         "kind: wait, wait_type: signal, correlation_key: 'k{{ round }}', validate: {}",
+        "kind: wait, wait_type: signal, correlation_key: '{{ uuid() }}', validate: {}",
     ] {
         assert!(aetheris_agentfile::parse(&file(node)).is_ok(), "{node}");
     }

@@ -159,7 +159,8 @@ impl<'a> Found<'a> {
     fn note(&mut self, state: &JobState, node: &'a Node, at: &StepPath, waits: bool) -> bool {
         let begins = !waits && state.node_status(&node.id) == StepStatus::Pending;
         if waits {
-            self.begins_to_wait |= node.work.kind.waits() && state.blocks.of(at).is_none();
+            // What its critic is asked is no wait.
+            self.begins_to_wait |= node.work.kind.waits() && !at.is_critic() && state.blocks.of(at).is_none();
         } else if !begins {
             self.begun.push(node);
         } else if node.work.kind.waits() {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
-use aetheris_core::plan::{MapNode, Step};
+use aetheris_core::plan::{MapNode, Node, Step};
 use aetheris_core::state::StepState;
 use aetheris_expr::{Context, Draws, Item, Judged, Scope};
 
@@ -27,8 +27,9 @@ impl<'l> Inputs<'l> {
     }
 
     /// The list of a map, as it was when the map began.
-    fn list(&self, map: &MapNode, open: Option<&BTreeSet<NodeId>>) -> Result<Vec<Json>, String> {
-        let value = aetheris_expr::render(&map.over, names::seen_by(&self.names, open, None));
+    fn list(&self, node: &Node, map: &MapNode, open: Option<&BTreeSet<NodeId>>) -> Result<Vec<Json>, String> {
+        let round = names::round(&self.loaded.state, &Step::from(node));
+        let value = aetheris_expr::render(&map.over, Scope { round, ..names::seen_by(&self.names, open, None) });
         run::items(&value.map_err(|error| error.to_string())?).map_err(|refused| refused.message)
     }
 
@@ -41,7 +42,7 @@ impl<'l> Inputs<'l> {
         let state = &self.loaded.state;
         let open = state.step_of(&step.node.id).map(|step| &step.open);
         let of_map = step.node.work.map().zip(step.path.item());
-        let list = match of_map.map(|(map, _)| self.list(map, open)).transpose() {
+        let list = match of_map.map(|(map, _)| self.list(step.node, map, open)).transpose() {
             Ok(list) => list.unwrap_or_default(),
             Err(error) => return Some(Err(error)),
         };

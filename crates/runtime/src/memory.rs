@@ -15,11 +15,12 @@ pub(crate) fn of_run(state: &JobState, rows: &Rows, names: &Context) -> usize {
     given(state, &rows.kept) + of(outputs) + of(lists)
 }
 
-/// What the values take that a job was given: its message, what its calls were given, and kept signals.
+/// What the values take that a job was given: its message, what its calls were given, what rounds were told, and kept signals.
 pub(crate) fn given(state: &JobState, kept: &[KeptSignal]) -> usize {
     let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
     let kept = kept.iter().map(|signal| &signal.payload);
-    of(std::iter::once(&state.message).chain(inputs).chain(kept))
+    let feedback: usize = state.steps.values().filter_map(|step| step.feedback.as_ref()).map(String::len).sum();
+    of(std::iter::once(&state.message).chain(inputs).chain(kept)) + feedback
 }
 
 /// The output that a step has of its own.

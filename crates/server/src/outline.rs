@@ -220,6 +220,11 @@ pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) ->
                 return Some(e.node.clone());
             }
         }
+        Event::NodeRefining(e) if large => {
+            if let Some(feedback) = &mut state.steps.get_mut(&e.node.in_round(e.round))?.feedback {
+                *feedback = limits::cut(std::mem::take(feedback), SMALL);
+            }
+        }
         // Small, or without a value that stays in the state.
         Event::CommandCommitted(_)
         | Event::InDoubtResolved(_)

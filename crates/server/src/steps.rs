@@ -51,7 +51,12 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
     while steps.len() < asked.limit && bytes < limits::PAGE_VALUES_BYTES_MAX {
         let Some(node) = nodes.next() else { break };
         let Some(step) = loaded.state.step_of(&node.id) else { continue };
-        let values = step_values(loaded, &Step::from(node), step, names.as_ref(), asked.bytes);
+        // What the round was given that counts, and what it gave.
+        let newest = loaded.state.newest_round(&StepPath::from(&node.id));
+        let round = loaded.state.steps.get(&newest).zip(plan.step(&newest));
+        let (told, of_plan) = round.unwrap_or_else(|| (step, Step::from(node)));
+        let values = step_values(loaded, &of_plan, told, names.as_ref(), asked.bytes);
+        let values = StepValuesView { node_id: StepPath::from(&node.id), status: step.status, ..values };
         bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
         steps.push(values);
         for part in parts(loaded, plan, node) {

@@ -217,7 +217,10 @@ impl Story {
             }
             attempt.error = e.error.as_ref().map(|error| view::reason(error, None));
         }
-        told.model = e.model.as_ref().map(model);
+        // An output that is rejected for good has its answer's record with the try that gave it.
+        if let Some(record) = &e.model {
+            told.model = Some(model(record));
+        }
     }
 
     fn doubted(&mut self, recorded: &Recorded, node: &StepPath, permit: u32, reason: &str) {

@@ -27,7 +27,6 @@ mod tests {
     use super::*;
     use crate::event::Verdict;
     use crate::id::JobId;
-    use crate::json::Json;
     use crate::path::StepPath;
     use crate::plan::{AnswerFormat, Budget, LlmNode, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan};
     use crate::retry::RetryPolicy;

@@ -10,7 +10,7 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node, NodeKind, Step, WaitNode, WaitType};
 use aetheris_core::signal::{self, Incoming, Route, Upcoming};
-use aetheris_core::state::{JobState, StepState};
+use aetheris_core::state::JobState;
 use aetheris_core::step::StepStatus;
 use aetheris_expr::{Context, Round, Scope};
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
@@ -288,11 +288,11 @@ fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead
         Some(step) => match step.status {
             StepStatus::Pending => true,
             StepStatus::Running => step.wait_end.is_none() && !aetheris_fault::planted!("begun-wait-refuses"),
-            // The key of a further round is not known before it.
-            StepStatus::Validating | StepStatus::Refining => true,
-            StepStatus::Waiting => Step::from(*node).is_judged() && node.work.max_refines() > 0,
             StepStatus::Retrying
+            | StepStatus::Waiting
             | StepStatus::InDoubt
+            | StepStatus::Validating
+            | StepStatus::Refining
             | StepStatus::Completed
             | StepStatus::Failed
             | StepStatus::Skipped
@@ -302,21 +302,31 @@ fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead
     let first = Scope { round: Some(Round { feedback: "", number: 0 }), ..Scope::from(&names) };
     Some(rendered(first, |texts| {
         let mut ahead = Ahead { nodes: Vec::new(), waits: Vec::new() };
-        for node in plan.ordered().filter(pending) {
-            if let NodeKind::Wait(wait) = &node.work.kind
-                && let Some(template) = &wait.correlation_key
-            {
-                // One that has started sees as open what has ended since, and a further round what was said of the one before.
-                let step = loaded.state.step_of(&node.id);
-                let begins = |step: &StepState| matches!(step.status, StepStatus::Pending | StepStatus::Running);
-                let seen = step.is_none_or(|step| step.open.is_empty() && begins(step));
+        for node in plan.ordered() {
+            let NodeKind::Wait(wait) = &node.work.kind else { continue };
+            let Some(template) = &wait.correlation_key else { continue };
+            if pending(&node) {
+                // One that has started sees as open what has ended since.
+                let seen = loaded.state.step_of(&node.id).is_none_or(|step| step.open.is_empty());
                 let key = seen.then(|| texts.render(template).ok()).flatten();
                 ahead.nodes.push(node);
                 ahead.waits.push(Upcoming { key, wait_type: wait.wait_type });
             }
+            // The key of a further round is not known before it.
+            if may_be_refined(&loaded.state, node) {
+                ahead.nodes.push(node);
+                ahead.waits.push(Upcoming { key: None, wait_type: wait.wait_type });
+            }
         }
         ahead
     }))
+}
+
+/// Whether a node has not ended, and has a round left that may follow.
+fn may_be_refined(state: &JobState, node: &Node) -> bool {
+    let path = StepPath::from(&node.id);
+    let left = Step::from(node).is_judged() && state.newest_round(&path).round() < node.work.max_refines();
+    left && !state.step_status(&path).is_terminal()
 }
 
 /// What the payload of a wait must fit.

@@ -258,7 +258,15 @@ impl<'r> Run<'r> {
 
     /// Asks the schema of a step about its output.
     async fn check(&mut self, step: &Step<'_>, check: Check, bodies: &mut Bodies<'r>) -> Result<Prepared, Stop> {
-        let found = bodies.beside(self.rt.plans.violations(&check.schema, &check.output)).await?;
+        let (lost, gone) = (self.lease.lost.clone(), self.lease.abandon.clone());
+        // Schemas are judged one after the other in a process: what is known of a call does not wait for its turn when the run
+        // is over.
+        let found = tokio::select! {
+            biased;
+            found = bodies.beside(self.rt.plans.violations(&check.schema, &check.output)) => found?,
+            () = lost.cancelled() => return Err(Stop::Lost),
+            () = gone.cancelled() => return Err(Stop::Lost),
+        };
         judge::checked(&self.view(step), check.end, &found).map_err(Stop::Fault)
     }
 

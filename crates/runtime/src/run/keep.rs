@@ -33,6 +33,10 @@ impl Run<'_> {
             if let Event::ToolInvocationStarted(called) = &fact.event {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
+            if let Event::NodeRefining(refining) = &fact.event {
+                self.memory += refining.feedback.len();
+            }
+            let gives = matches!(&fact.event, Event::NodeFinished(finished) if finished.result.is_success());
             let ended = ended_step(&fact.event).cloned();
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
                 self.draft.add(self.rt.system.ids.as_ref(), fact.clone())?;
@@ -45,7 +49,9 @@ impl Run<'_> {
             self.calls = self.calls.saturating_add(after).saturating_sub(before);
             let Some(path) = ended else { continue };
             self.held.remove(&path);
-            self.note_output(&path);
+            if gives {
+                self.note_output(&path);
+            }
             // With a round of it, or with what its critic says, the whole may have ended.
             let whole = path.base();
             self.failed |=

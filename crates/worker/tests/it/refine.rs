@@ -293,10 +293,12 @@ async fn a_judged_wait_waits_again() {
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     world.until(job, &[JobStatus::Waiting]).await;
-    // Which keys later rounds have is not known yet.
+    // Which keys later rounds have is not known yet, nor is it where nobody has gone on with what was delivered.
     let kept = world.signal(job, "k1", json!({ "n": 4 })).await.unwrap();
     assert!(matches!(kept, SignalAnswer::Kept { .. }), "{kept:?}");
     world.signal(job, "k0", json!({ "n": 0 })).await.unwrap();
+    let delivered = world.signal(job, "kx", json!({ "n": 9 })).await.unwrap();
+    assert!(matches!(delivered, SignalAnswer::Kept { .. }), "{delivered:?}");
     world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "n": 4 }));
     // In a later round as well; where none can follow, another key is wrong.
@@ -430,6 +432,16 @@ async fn the_list_of_a_map_may_be_judged() {
     let (world, job, _) = ended(&[&map.replace("MIN", "2"), LAST, critic]).await;
     assert_eq!(world.result(job).await, json!([{ "n": 1 }, { "n": 2 }]));
     let (_, _, state) = ended(&[&map.replace("MIN", "3"), LAST, critic]).await;
+    assert_eq!(error(&state).0, "rejected");
+}
+
+/// An empty list is judged as a list, whenever its map is decided.
+#[tokio::test(start_paused = true)]
+async fn an_empty_list_is_judged_as_one() {
+    let map = "id: n, kind: map, over: [], max_refines: 0, validate: SCHEMA, do: { kind: transform, output: 1 }";
+    let (world, job, _) = ended(&[&map.replace("SCHEMA", "{ type: array }"), LAST]).await;
+    assert_eq!(world.result(job).await, json!([]));
+    let (_, _, state) = ended(&[&map.replace("SCHEMA", "{ minItems: 1 }"), LAST]).await;
     assert_eq!(error(&state).0, "rejected");
 }
 

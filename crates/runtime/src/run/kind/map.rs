@@ -41,7 +41,8 @@ fn begin(view: &View<'_>, map: &MapNode) -> Prepared {
     };
     let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
     let started = facts::start_map(view, Items { collect: !map.on_item_failure.is_stop(), count });
-    if count == 0 { started.then(facts::succeed(view, None)) } else { started }
+    // An empty one ends as any other does, on the state in which it has begun.
+    if count == 0 { started.next(Next::Again) } else { started }
 }
 
 /// Why a map has no list.
