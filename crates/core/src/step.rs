@@ -124,120 +124,42 @@ impl StepStatus {
         }
     }
 
-    /// The table.
+    /// The table: what moves a step of this status, and where to.
+    const fn moves(self) -> &'static [(StepTrigger, Self)] {
+        use StepTrigger as T;
+        match self {
+            Self::Pending => &[(T::Start, Self::Running), (T::Fail, Self::Failed), (T::Skip, Self::Skipped)],
+            Self::Running => &[
+                (T::Call, Self::Running),
+                (T::Succeed, Self::Completed),
+                (T::Fail, Self::Failed),
+                (T::ScheduleRetry, Self::Retrying),
+                (T::Wait, Self::Waiting),
+                (T::Doubt, Self::InDoubt),
+                (T::Resolve, Self::Running),
+                (T::Judge, Self::Validating),
+            ],
+            Self::Retrying => &[(T::Start, Self::Running), (T::Fail, Self::Failed), (T::Resolve, Self::Running)],
+            Self::Waiting => &[(T::Unblock, Self::Running)],
+            Self::InDoubt => &[(T::Fail, Self::Failed), (T::Doubt, Self::InDoubt), (T::Resolve, Self::Running)],
+            Self::Validating => &[
+                (T::Fail, Self::Failed),
+                (T::Approve, Self::Completed),
+                (T::Refine, Self::Refining),
+                (T::Reject, Self::Rejected),
+            ],
+            Self::Refining => &[(T::Fail, Self::Failed), (T::Approve, Self::Completed), (T::Refine, Self::Refining)],
+            Self::Completed | Self::Failed | Self::Skipped | Self::Rejected => &[],
+        }
+    }
+
+    /// Where a trigger moves it.
     ///
     /// # Errors
     /// [`IllegalStepMove`] where the table has no such move.
-    pub const fn next(self, trigger: StepTrigger) -> Result<Self, IllegalStepMove> {
-        use StepTrigger as T;
-        match (self, trigger) {
-            (Self::Pending | Self::Retrying, T::Start)
-            | (Self::Running, T::Call)
-            | (Self::Waiting, T::Unblock)
-            | (Self::InDoubt | Self::Running | Self::Retrying, T::Resolve) => Ok(Self::Running),
-            (Self::Running, T::Succeed) | (Self::Validating | Self::Refining, T::Approve) => Ok(Self::Completed),
-            (
-                Self::Pending | Self::Running | Self::Retrying | Self::InDoubt | Self::Validating | Self::Refining,
-                T::Fail,
-            ) => Ok(Self::Failed),
-            (Self::Running, T::ScheduleRetry) => Ok(Self::Retrying),
-            (Self::Running, T::Wait) => Ok(Self::Waiting),
-            (Self::Running, T::Judge) => Ok(Self::Validating),
-            (Self::Validating | Self::Refining, T::Refine) => Ok(Self::Refining),
-            (Self::Validating, T::Reject) => Ok(Self::Rejected),
-            (Self::Running | Self::InDoubt, T::Doubt) => Ok(Self::InDoubt),
-            (Self::Pending, T::Skip) => Ok(Self::Skipped),
-            (
-                Self::Pending,
-                T::Call
-                | T::Succeed
-                | T::ScheduleRetry
-                | T::Wait
-                | T::Unblock
-                | T::Doubt
-                | T::Resolve
-                | T::Judge
-                | T::Approve
-                | T::Refine
-                | T::Reject,
-            )
-            | (Self::Running, T::Start | T::Unblock | T::Skip | T::Approve | T::Refine | T::Reject)
-            | (
-                Self::Retrying,
-                T::Call
-                | T::Succeed
-                | T::ScheduleRetry
-                | T::Wait
-                | T::Unblock
-                | T::Doubt
-                | T::Skip
-                | T::Judge
-                | T::Approve
-                | T::Refine
-                | T::Reject,
-            )
-            | (
-                Self::Waiting,
-                T::Start
-                | T::Call
-                | T::Succeed
-                | T::Fail
-                | T::ScheduleRetry
-                | T::Wait
-                | T::Doubt
-                | T::Resolve
-                | T::Skip
-                | T::Judge
-                | T::Approve
-                | T::Refine
-                | T::Reject,
-            )
-            | (
-                Self::InDoubt,
-                T::Start
-                | T::Call
-                | T::Succeed
-                | T::ScheduleRetry
-                | T::Wait
-                | T::Unblock
-                | T::Skip
-                | T::Judge
-                | T::Approve
-                | T::Refine
-                | T::Reject,
-            )
-            | (
-                Self::Validating | Self::Refining,
-                T::Start
-                | T::Call
-                | T::Succeed
-                | T::ScheduleRetry
-                | T::Wait
-                | T::Unblock
-                | T::Doubt
-                | T::Resolve
-                | T::Skip
-                | T::Judge,
-            )
-            | (Self::Refining, T::Reject)
-            | (
-                Self::Completed | Self::Failed | Self::Skipped | Self::Rejected,
-                T::Start
-                | T::Call
-                | T::Succeed
-                | T::Fail
-                | T::ScheduleRetry
-                | T::Wait
-                | T::Unblock
-                | T::Doubt
-                | T::Resolve
-                | T::Skip
-                | T::Judge
-                | T::Approve
-                | T::Refine
-                | T::Reject,
-            ) => Err(IllegalStepMove { from: self, trigger }),
-        }
+    pub fn next(self, trigger: StepTrigger) -> Result<Self, IllegalStepMove> {
+        let found = self.moves().iter().find(|(moved_by, _)| *moved_by == trigger);
+        found.map(|(_, to)| *to).ok_or(IllegalStepMove { from: self, trigger })
     }
 }
 

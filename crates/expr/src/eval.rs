@@ -1,6 +1,8 @@
 //! Evaluates a tree against a scope. Values of the scope are borrowed, never copied before they are
 //! part of something new; what is copied is charged.
 
+mod of_step;
+
 use std::borrow::Cow;
 
 use aetheris_core::json::deeper_than;
@@ -9,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::address::Address;
 use crate::ast::{Args, Binary, Expr, OfNode, Root, Stmt};
-use crate::error::{ExprError, shortened};
+use crate::error::ExprError;
 use crate::meter::Meter;
 use crate::{Ended, Scope, filters, ops, predicates};
 
@@ -168,31 +170,6 @@ impl<'a, 'm> Eval<'a, 'm> {
             self.meter.copy(value)?;
         }
         Ok(value.clone())
-    }
-
-    /// What a name that no statement has given says of the step that the template is about.
-    fn of_step(&mut self, name: &str) -> Result<Operand<'a>, ExprError> {
-        let round = match (self.scope.judged, self.scope.round, name) {
-            (Some(judged), _, "output") => Some(Cow::Borrowed(judged.output.value())),
-            (Some(judged), _, "round") => Some(Cow::Owned(Value::from(judged.round))),
-            (None, Some(round), "round") => Some(Cow::Owned(Value::from(round.number))),
-            (None, Some(round), "feedback") => {
-                self.meter.bytes(round.feedback.len())?;
-                Some(Cow::Owned(Value::from(round.feedback)))
-            }
-            _ => None,
-        };
-        let found = round.or_else(|| self.of_item(name));
-        found.ok_or_else(|| ExprError::Undefined { name: shortened(name) })
-    }
-
-    /// What it says of the item of a map.
-    fn of_item(&self, name: &str) -> Option<Operand<'a>> {
-        let item = self.scope.item?;
-        if name == item.name {
-            return Some(Cow::Borrowed(item.value.value()));
-        }
-        (name == crate::index_name(item.name)).then(|| Cow::Owned(Value::from(item.index)))
     }
 
     fn slice(&mut self, of: &'a Expr, from: Option<&'a Expr>, to: Option<&'a Expr>) -> Result<Operand<'a>, ExprError> {

@@ -62,8 +62,20 @@ fn refused([a, b, c]: [u8; 3]) -> Event {
     .into()
 }
 
-fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
+fn waiting([a, b, c]: [u8; 3]) -> Event {
     let wait_types = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
+    JobWaiting {
+        correlation_key: optional(b, |b| of(&["k", "l", "m"], b).to_owned()),
+        doubt: c & 1 == 1,
+        node: node(a),
+        park: c & 2 == 2,
+        reason: None,
+        wait_type: of(&wait_types, c / 4),
+    }
+    .into()
+}
+
+fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     Some(match kind {
         EventKind::JobCreated => JobCreated {
             agent: "agent".into(),
@@ -95,15 +107,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
                 [RequeueReason::Retry, RequeueReason::LeaseExpired, RequeueReason::Draining, RequeueReason::HolderDied];
             JobRequeued { after_us: optional(a, u64::from), reason: of(&reasons, b) }.into()
         }
-        EventKind::JobWaiting => JobWaiting {
-            correlation_key: optional(b, |b| of(&["k", "l", "m"], b).to_owned()),
-            doubt: c & 1 == 1,
-            node: node(a),
-            park: c & 2 == 2,
-            reason: None,
-            wait_type: of(&wait_types, c / 4),
-        }
-        .into(),
+        EventKind::JobWaiting => waiting([a, b, c]),
         EventKind::WaitCompleted => {
             let signal = |b| WaitEnd::Signal { payload: value(b), signal: SignalId::from_u128(c.into()) };
             WaitCompleted { by: optional(b, signal).unwrap_or(WaitEnd::Time), node: node(a) }.into()
@@ -154,6 +158,16 @@ fn called(node: StepPath, permit: u32, [b, c]: [u8; 2]) -> Event {
     ToolInvocationFinished { error, node, outcome: of(&outcomes, c), permit, source: of(&sources, b / 4) }.into()
 }
 
+fn refining(node: &StepPath, round: u32, c: u8) -> Event {
+    let (by, feedback) = (of(&Judge::ALL, c), "why".to_owned());
+    NodeRefining { by, feedback, node: node.base(), round }.into()
+}
+
+fn model(tokens: u8) -> ModelRecord {
+    let usage = Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1 };
+    ModelRecord { model: "m".to_owned(), prompt_hash: Hash::ZERO, usage }
+}
+
 fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
     let (node, permit) = (node(a), u32::from(b % 4));
     let failure = || Failure::new("code", "why");
@@ -164,8 +178,6 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         StepResult::PermanentFailure,
         StepResult::RetryableFailure,
     ];
-    let usage = |tokens: u8| Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1 };
-    let model = |c| ModelRecord { model: "m".to_owned(), prompt_hash: Hash::ZERO, usage: usage(c) };
     Some(match kind {
         EventKind::NodeStarted => {
             let items = (c > 127).then(|| Items { collect: c > 200, count: u32::from(c % 4) });
@@ -175,17 +187,14 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             given_up: c > 250,
             model: optional(c, model),
             output: optional(b, value),
-            verdict: optional(a / 32, |b| of(&[Verdict::Pass, Verdict::Pending, Verdict::Reject], b)),
+            verdict: optional(a / 32, |b| of(&Verdict::ALL, b)),
             ..NodeFinished::new(node, of(&results, c))
         }
         .into(),
         EventKind::NodeRetryScheduled => {
             NodeRetryScheduled { after_us: u64::from(c), error: failure(), model: None, node }.into()
         }
-        EventKind::NodeRefining => {
-            let (by, feedback) = (of(&[Judge::Critic, Judge::Schema], c), "why".to_owned());
-            NodeRefining { by, feedback, node: node.base(), round: permit }.into()
-        }
+        EventKind::NodeRefining => refining(&node, permit, c),
         EventKind::ValueRecorded => {
             let chance = u128::from(b) << 100 | u128::from(c);
             let values = [Drawn::Now, Drawn::random(chance), Drawn::uuid(chance)];

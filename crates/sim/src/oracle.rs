@@ -11,7 +11,6 @@ use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
-use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
@@ -27,7 +26,7 @@ use crate::job_rules;
 use crate::joins::{self, Course, Stand};
 use crate::maps;
 use crate::program::{Act, Kind, Policy, Program};
-use crate::rounds::{self, Tried};
+use crate::rounds;
 use crate::services::{Asked, Services};
 use crate::tally::Tally;
 
@@ -251,7 +250,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     let tried = rounds::expected(&order.program, &order.message, &outputs, &course);
     rounds::in_order(order.job, &order.program, events, &tried, tally);
     asked_once(evidence, events, (order, &outputs, &course), tally);
-    critics_asked_once(evidence, events, (order.job, &tried), tally);
+    rounds::critics_asked_once(evidence, events, (order.job, &tried), tally);
     in_time(evidence, events, order, tally);
     job_rules::tries(order.job, &order.program, events, evidence.rates.jumps, tally);
     job_rules::budget(order.job, &order.program, events, tally);
@@ -419,38 +418,6 @@ fn asked_once(
             | Kind::Sleep(_)
             | Kind::Transform
             | Kind::Condition => {}
-        }
-    }
-}
-
-/// No question about an output leaves before that is stored, and none is put again once the critic's answer is, by a run that
-/// could know it.
-fn critics_asked_once(evidence: &Evidence<'_>, events: &[Recorded], (job, tried): (JobId, &Tried), tally: &mut Tally) {
-    let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
-    if evidence.rates.jumps {
-        return;
-    }
-    let stored = |path: &StepPath| {
-        events.iter().find_map(|recorded| match &recorded.event {
-            Event::NodeFinished(finished) if finished.node == *path => Some(recorded.at),
-            _ => None,
-        })
-    };
-    for (base, (outputs, _)) in tried {
-        for (round, output) in (0..).zip(outputs) {
-            let path = base.in_round(round);
-            let (given, answered) = (stored(&path), stored(&path.critic()));
-            for asked in evidence.services.asked(&rounds::question(output)) {
-                tally.case("S6", given.is_some_and(|given| given <= asked.left), || {
-                    format!(
-                        "{job} {path}: its critic was asked at {}, its output is stored since {given:?}",
-                        asked.left
-                    )
-                });
-                tally.case("C6", stale || answered.is_none_or(|at| asked.answered <= at), || {
-                    format!("{job} {path}: its critic was asked at {asked:?}, its answer was recorded at {answered:?}")
-                });
-            }
         }
     }
 }

@@ -11,6 +11,7 @@ use aetheris_testing::random::Random;
 use crate::draw::drawn;
 use crate::joins::{Course, Stand};
 use crate::maps::Map;
+use crate::oracle::Evidence;
 use crate::program::{Kind, Program, Step, output_of};
 use crate::tally::Tally;
 
@@ -176,4 +177,41 @@ pub(crate) fn expected(program: &Program, message: &str, outputs: &[Option<Strin
         }
     }
     expected
+}
+
+/// No question about an output leaves before that is stored, and none is put again once the critic's answer is, by a run that
+/// could know it.
+pub(crate) fn critics_asked_once(
+    evidence: &Evidence<'_>,
+    events: &[Recorded],
+    (job, tried): (JobId, &Tried),
+    tally: &mut Tally,
+) {
+    let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
+    if evidence.rates.jumps {
+        return;
+    }
+    let stored = |path: &StepPath| {
+        events.iter().find_map(|recorded| match &recorded.event {
+            Event::NodeFinished(finished) if finished.node == *path => Some(recorded.at),
+            _ => None,
+        })
+    };
+    for (base, (outputs, _)) in tried {
+        for (round, output) in (0..).zip(outputs) {
+            let path = base.in_round(round);
+            let (given, answered) = (stored(&path), stored(&path.critic()));
+            for asked in evidence.services.asked(&question(output)) {
+                tally.case("S6", given.is_some_and(|given| given <= asked.left), || {
+                    format!(
+                        "{job} {path}: its critic was asked at {}, its output is stored since {given:?}",
+                        asked.left
+                    )
+                });
+                tally.case("C6", stale || answered.is_none_or(|at| asked.answered <= at), || {
+                    format!("{job} {path}: its critic was asked at {asked:?}, its answer was recorded at {answered:?}")
+                });
+            }
+        }
+    }
 }

@@ -177,7 +177,7 @@ fn the_items_of_a_map_in_a_trace() {
     let view: TraceView = typed(&trace(vec![map]));
     let page = render::trace::page(&view, &Values::default(), Style::default(), now());
     assert!(page.contains("    ✗ m[40]  tool  failed\n        gone: never\n"), "{page}");
-    assert!(page.ends_with("    items: 10 completed, 30 skipped, 6 more that failed, wait or were tried again\n\nused 1 tool call, 0 tokens\n"), "{page}");
+    assert!(page.ends_with("    items: 10 completed, 30 skipped, 6 more that failed, wait, or were tried again or refined\n\nused 1 tool call, 0 tokens\n"), "{page}");
     assert_eq!(page.matches("m[").count(), 20, "{page}");
 }
 

@@ -304,7 +304,7 @@ fn write(evidence: &Evidence, job: &str, events: &[Event]) -> bool {
 #[test]
 fn both_tables_agree_about_every_event_at_every_moment() {
     let (evidence, mut takes) = (Evidence::new().unwrap(), BTreeMap::new());
-    for (moment, before) in moments() {
+    for (moment, before) in moments().into_iter().chain(moments_of_rounds()) {
         assert!(write(&evidence, moment, &before), "{moment}");
         takes.insert(moment.to_owned(), true);
         for event in every_event() {
@@ -355,6 +355,31 @@ fn refining(path: &str, round: u32) -> Event {
 /// The output of `ask` is judged, and then.
 fn in_rounds(verdict: Verdict, then: &[Event]) -> Vec<Event> {
     [made(), vec![claim(), started_at("ask"), gave("ask", verdict)], then.to_vec()].concat()
+}
+
+fn moments_of_rounds() -> Vec<(&'static str, Vec<Event>)> {
+    vec![
+        ("an output is judged", in_rounds(Verdict::Pending, &[])),
+        ("a critic is asked", in_rounds(Verdict::Pending, &[started_at("ask/critic")])),
+        (
+            "a critic has rejected",
+            in_rounds(Verdict::Pending, &[started_at("ask/critic"), gave("ask/critic", Verdict::Reject)]),
+        ),
+        (
+            "a critic has passed",
+            in_rounds(Verdict::Pending, &[started_at("ask/critic"), gave("ask/critic", Verdict::Pass)]),
+        ),
+        ("a round is due", in_rounds(Verdict::Reject, &[refining("ask", 1)])),
+        ("in a round", in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1")])),
+        (
+            "a round is judged",
+            in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1"), gave("ask@1", Verdict::Pending)]),
+        ),
+        ("a further round is due", {
+            let rejected = gave("ask@1", Verdict::Reject);
+            in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1"), rejected, refining("ask", 2)])
+        }),
+    ]
 }
 
 fn moments() -> Vec<(&'static str, Vec<Event>)> {
@@ -410,26 +435,6 @@ fn moments() -> Vec<(&'static str, Vec<Event>)> {
         ("two waits, and a try is due", and(two_waits(), vec![retrying()])),
         ("two waits, and a try is due, claimed", and(two_waits(), vec![retrying(), claim()])),
         ("two waits, and the job is cancelled", and(two_waits(), vec![JobCancelled {}.into()])),
-        ("an output is judged", in_rounds(Verdict::Pending, &[])),
-        ("a critic is asked", in_rounds(Verdict::Pending, &[started_at("ask/critic")])),
-        (
-            "a critic has rejected",
-            in_rounds(Verdict::Pending, &[started_at("ask/critic"), gave("ask/critic", Verdict::Reject)]),
-        ),
-        (
-            "a critic has passed",
-            in_rounds(Verdict::Pending, &[started_at("ask/critic"), gave("ask/critic", Verdict::Pass)]),
-        ),
-        ("a round is due", in_rounds(Verdict::Reject, &[refining("ask", 1)])),
-        ("in a round", in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1")])),
-        (
-            "a round is judged",
-            in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1"), gave("ask@1", Verdict::Pending)]),
-        ),
-        ("a further round is due", {
-            let rejected = gave("ask@1", Verdict::Reject);
-            in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1"), rejected, refining("ask", 2)])
-        }),
         ("completed", and(in_step(), vec![ended(StepResult::Pure), completed()])),
         ("failed", and(in_step(), vec![failed()])),
         ("cancelled in doubt", and(in_doubt(), vec![JobCancelled {}.into()])),

@@ -15,6 +15,7 @@ mod limits;
 mod maps;
 mod messages;
 mod people;
+mod rounds;
 mod serving;
 mod signals;
 mod steps;

@@ -104,6 +104,67 @@ fn an_agent_with_everything_holds_wherever_its_process_is_slow() -> Result<(), F
     Ok(())
 }
 
+/// Calls of every class that are judged by a schema or a critic, and made again; the second answer of each is good.
+fn rounds() -> (String, Script) {
+    let tools = "  look: { kind: function, function: f, effect: pure }\n\
+                 \x20 book: { kind: function, function: f, effect: idempotent, timeout: 5s }\n\
+                 \x20 pay: { kind: function, function: f, timeout: 10s, on_in_doubt: [{ reconcile: books }, human] }\n\
+                 \x20 books: { kind: function, function: f, effect: pure }\n";
+    let node = |id: &str, tool: &str, more: &str| {
+        format!(
+            "    - {{ id: {id}, kind: tool, tool: {tool}, refine_repeats_effect: true, \
+             input: {{ n: \"{{{{ round }}}}\", why: \"{{{{ feedback }}}}\" }}, {more} }}\n"
+        )
+    };
+    let least = "validate: { properties: { n: { minimum: 1 } } }";
+    let nodes = [
+        node("a", "look", least),
+        node("b", "book", &format!("needs: [a], critic: c, {least}")),
+        node("p", "pay", "needs: [b], critic: c"),
+        "    - { id: c, kind: critic, prompt: \"{{ output.n }}\" }\n".to_owned(),
+        "    - { id: d, kind: transform, needs: [p], output: \"{{ [nodes.a.output.n, nodes.b.output.n, nodes.p.output.n] }}\" }\n".to_owned(),
+    ];
+    let echo = |call: &aetheris_testing::FakeCall| call.input.value().clone();
+    let script = Script::new(move || {
+        FakeTools::new()
+            .reads("look", echo)
+            .acts_once("book", echo)
+            .acts("pay", move |call| Reply::done(echo(call)).after(Duration::from_secs(3)))
+            .reconciles("books", "pay")
+    });
+    let verdict = |request: &aetheris_runtime::ModelRequest| {
+        let good = request.prompt != "0";
+        Some(ModelReply::from(json!({ "verdict": if good { "pass" } else { "reject" }, "feedback": "more" })))
+    };
+    let script = script.models(move || FakeModels::new().rule(verdict)).when_in_doubt(|doubt| doubt.truth());
+    let script = script.check(|outcome, tools| {
+        let told = outcome.result == Some(json!([1, 1, 1]));
+        match (tools.acted("pay"), tools.acted("book"), told) {
+            (2, 2, true) => Ok(()),
+            (pays, books, _) => Err(format!("{pays} payments, {books} bookings, and {outcome}")),
+        }
+    });
+    (agent(tools, &nodes.concat()), script)
+}
+
+#[test]
+fn rounds_hold_wherever_their_process_dies() -> Result<(), Failed> {
+    let (agent, script) = rounds();
+    let report = crash_everywhere(&agent, json!({}), &script)?;
+    println!("{report}");
+    assert_eq!(report.total().completed, report.total().runs(), "{report}");
+    Ok(())
+}
+
+#[test]
+fn rounds_hold_wherever_their_process_is_slow() -> Result<(), Failed> {
+    let (agent, script) = rounds();
+    let report = stop_everywhere(&agent, json!({}), &script)?;
+    println!("{report}");
+    assert_eq!(report.total().completed, report.total().runs(), "{report}");
+    Ok(())
+}
+
 /// Maps of every class beside each other, one of which collects a failure, and one more over what the first came to.
 fn maps() -> (String, Script) {
     let tools = "  look: { kind: function, function: f, effect: pure }\n\
