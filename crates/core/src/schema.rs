@@ -14,16 +14,21 @@ pub struct Violation {
 /// Violations in one line: the first ones, and how many there are beyond.
 #[must_use]
 pub fn sentence(violations: &[Violation]) -> String {
-    const SHOWN: usize = 3;
+    first(violations, 3)
+}
+
+/// The same with so many of them.
+#[must_use]
+pub fn first(violations: &[Violation], most: usize) -> String {
     let shown: Vec<String> = violations
         .iter()
-        .take(SHOWN)
+        .take(most)
         .map(|violation| match violation.path.as_str() {
             "" => violation.message.clone(),
             path => format!("{path}: {}", violation.message),
         })
         .collect();
-    match violations.len().saturating_sub(SHOWN) {
+    match violations.len().saturating_sub(most) {
         0 => shown.join("; "),
         more => format!("{}; and {more} more", shown.join("; ")),
     }

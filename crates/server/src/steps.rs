@@ -59,7 +59,7 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
         let values = StepValuesView { node_id: StepPath::from(&node.id), status: step.status, ..values };
         bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
         steps.push(values);
-        for part in parts(loaded, plan, node) {
+        for part in loaded.state.parts_of(&StepPath::from(&node.id)).filter_map(|path| plan.step(&path)) {
             let Some(told) = loaded.state.steps.get(&part.path) else { continue };
             let values = step_values(loaded, &part, told, names.as_ref(), asked.bytes);
             bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
@@ -69,20 +69,6 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
     let more = nodes.peek().is_some();
     let next_cursor = steps.last().filter(|_| more).map(|last: &StepValuesView| last.node_id.node().to_string());
     StepPage { next_cursor, steps }
-}
-
-/// What the critic of a node was asked, and its further rounds, in their order.
-fn parts<'p>(loaded: &Loaded, plan: &'p CompiledPlan, node: &Node) -> impl Iterator<Item = Step<'p>> {
-    let base = StepPath::from(&node.id);
-    let newest = loaded.state.newest_round(&base).round();
-    let of_round = move |round| {
-        let path = base.in_round(round);
-        [(round > 0).then(|| path.clone()), Some(path.critic())].into_iter().flatten()
-    };
-    (0..=newest)
-        .flat_map(of_round)
-        .filter(|path| loaded.state.steps.contains_key(path))
-        .filter_map(|path| plan.step(&path))
 }
 
 /// Bytes of a value that are in the answer.

@@ -325,12 +325,7 @@ fn parts(
     told_of: &mut impl FnMut(&StepPath) -> Told,
 ) -> Vec<TraceStep> {
     let (Some(plan), true) = (plan, of_plan.path.is_base()) else { return Vec::new() };
-    let rounds = state.steps.get(&of_plan.path).map_or(0, |step| step.round);
-    let paths = (0..=rounds).flat_map(|round| {
-        let path = of_plan.path.in_round(round);
-        [(round > 0).then(|| path.clone()), Some(path.critic())].into_iter().flatten()
-    });
-    let known = paths.filter(|path| state.steps.contains_key(path)).filter_map(|path| plan.step(&path));
+    let known = state.parts_of(&of_plan.path).filter_map(|path| plan.step(&path));
     known.map(|part| step(&part, Some(plan), state, told_of)).collect()
 }
 

@@ -14,6 +14,16 @@ impl JobState {
         base.in_round(self.steps.get(base).map_or(0, |step| step.round))
     }
 
+    /// What was asked of the critic of a node or an item, and its further rounds, in their order; those of which anything is
+    /// recorded.
+    pub fn parts_of(&self, base: &StepPath) -> impl Iterator<Item = StepPath> {
+        let of_round = |round: u32| {
+            let path = base.in_round(round);
+            [(round > 0).then(|| path.clone()), Some(path.critic())].into_iter().flatten()
+        };
+        (0..=self.newest_round(base).round()).flat_map(of_round).filter(|path| self.steps.contains_key(path))
+    }
+
     /// A round, or the question of a critic, begins and ends only while it is the current one.
     pub(super) fn require_current_part(&self, path: &StepPath) -> Result<(), Illegal> {
         // One that is refined ends with its rounds.

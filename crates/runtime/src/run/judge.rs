@@ -11,7 +11,7 @@
 use aetheris_core::event::{Failure, Judge, NodeFinished, NodeRefining, StepResult, Verdict};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::schema::Violation;
+use aetheris_core::schema::{self, Violation};
 use aetheris_core::step::StepStatus;
 use aetheris_expr::Judged;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ pub(super) fn checked(view: &View<'_>, end: Option<NodeFinished>, found: &[Viola
             aetheris_fault::sometimes!(SchemaRejects);
             let end = end.map(|end| Fact::of(NodeFinished { verdict: Some(Verdict::Reject), ..end }));
             let facts: Vec<Fact> = end.into_iter().collect();
-            Ok(Prepared::of(facts).next(Next::Rejected(Judge::Schema, sentence(found))))
+            Ok(Prepared::of(facts).next(Next::Rejected(Judge::Schema, schema::first(found, VIOLATIONS_TOLD))))
         }
     }
 }
@@ -73,7 +73,8 @@ pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
     let verdict = view.step().and_then(|step| step.verdict);
     match (verdict, &view.work.validate) {
         (Some(Verdict::Reject), Some(schema)) => {
-            let check = Check { end: None, output: given(view), schema: schema.clone() };
+            let output = names::of_round(view.state, &view.rows.effects, &view.path).unwrap_or_else(Json::null);
+            let check = Check { end: None, output, schema: schema.clone() };
             Ok(Prepared::default().next(Next::Check(Box::new(check))))
         }
         (Some(Verdict::Pending), _) => {
@@ -126,37 +127,16 @@ pub(super) fn critic_failed(view: &View<'_>, error: &Failure) -> Failure {
     Failure::new(CRITIC_FAILED, format!("critic `{critic}` failed: {} ({})", error.message, error.code))
 }
 
-/// The output of a step that gives one without telling it.
-pub(super) fn given(view: &View<'_>) -> Json {
-    let step = view.step().and_then(|step| names::gave(view.state, &view.rows.effects, (&view.path, step)));
-    step.unwrap_or_else(Json::null)
-}
-
 impl View<'_> {
     /// What a critic's step is asked about.
     pub(super) fn judged_output(&self) -> Option<Json> {
-        let path = self.path.judged()?;
-        let step = self.state.steps.get(&path)?;
-        names::gave(self.state, &self.rows.effects, (&path, step))
+        names::of_round(self.state, &self.rows.effects, &self.path.judged()?)
     }
 }
 
-/// The same as templates see it.
+/// What a critic is asked about, as its templates see it.
 pub(super) fn seen<'j>(view: &View<'_>, output: Option<&'j Json>) -> Option<Judged<'j>> {
     output.map(|output| Judged { output, round: view.path.round() })
-}
-
-/// What the next round is told of a schema that was not met.
-fn sentence(found: &[Violation]) -> String {
-    let told = |violation: &Violation| match violation.path.as_str() {
-        "" => violation.message.clone(),
-        path => format!("{path}: {}", violation.message),
-    };
-    let lines: Vec<String> = found.iter().take(VIOLATIONS_TOLD).map(told).collect();
-    match found.len().saturating_sub(VIOLATIONS_TOLD) {
-        0 => lines.join("; "),
-        more => format!("{}; and {more} more", lines.join("; ")),
-    }
 }
 
 /// The answer of a critic.
@@ -244,8 +224,9 @@ mod tests {
     #[test]
     fn a_round_is_told_what_did_not_fit_and_where() {
         let violation = |path: &str| Violation { message: "is wrong".to_owned(), path: path.to_owned() };
-        assert_eq!(sentence(&[violation(""), violation("/a")]), "is wrong; /a: is wrong");
+        assert_eq!(schema::first(&[violation(""), violation("/a")], VIOLATIONS_TOLD), "is wrong; /a: is wrong");
         let many: Vec<Violation> = (0..VIOLATIONS_TOLD + 2).map(|at| violation(&format!("/{at}"))).collect();
-        assert!(sentence(&many).ends_with("/19: is wrong; and 2 more"), "{}", sentence(&many));
+        let told = schema::first(&many, VIOLATIONS_TOLD);
+        assert!(told.ends_with("/19: is wrong; and 2 more"), "{told}");
     }
 }
