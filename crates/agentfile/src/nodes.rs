@@ -1,5 +1,6 @@
 //! The nodes of a plan.
 
+mod job;
 mod map;
 mod refine;
 
@@ -23,7 +24,7 @@ use crate::settings;
 use crate::templates::{Uses, each};
 use crate::tree::Data;
 
-const KINDS: [(&str, Kind); 8] = [
+const KINDS: [(&str, Kind); 9] = [
     ("tool", Kind::Tool),
     ("llm", Kind::Llm),
     ("wait", Kind::Wait),
@@ -31,9 +32,10 @@ const KINDS: [(&str, Kind); 8] = [
     ("condition", Kind::Condition),
     ("transform", Kind::Transform),
     ("map", Kind::Map),
+    ("job", Kind::Job),
     ("critic", Kind::Critic),
 ];
-const KINDS_NOT_YET: [&str; 2] = ["agent", "job"];
+const KINDS_NOT_YET: [&str; 1] = ["agent"];
 const FIELDS_NOT_YET: [&str; 3] = ["blackboard", "overwrite", "compensate"];
 const ON_FAILURE: [(&str, OnFailure); 2] = [("fail_fast", OnFailure::FailFast), ("fail_safe", OnFailure::FailSafe)];
 const TEMPERATURE_MAX: f64 = 2.0;
@@ -42,6 +44,7 @@ const TEMPERATURE_MAX: f64 = 2.0;
 enum Kind {
     Condition,
     Critic,
+    Job,
     Llm,
     Map,
     Sleep,
@@ -231,6 +234,7 @@ impl<'t> Reader<'_, 't> {
         match kind {
             Kind::Tool => self.tool(fields),
             Kind::Critic => self.critic(fields).map(NodeKind::Critic),
+            Kind::Job => self.job(fields).map(NodeKind::Job),
             Kind::Llm => self.llm(fields).map(NodeKind::Llm),
             Kind::Map => self.map(fields).map(NodeKind::Map),
             Kind::Wait => self.wait(fields).map(NodeKind::Wait),

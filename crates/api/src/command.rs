@@ -146,7 +146,7 @@ fn answer<'a>(
 ) -> Option<Command<'a>> {
     match (doubt, wait_type) {
         (true, _) => Some(Command::InDoubtOf(job)),
-        (false, WaitType::Timer) => None,
+        (false, WaitType::Timer | WaitType::Child) => None,
         (false, WaitType::Human | WaitType::Signal | WaitType::Webhook) => {
             key.map(|key| Command::Signal { job, key, schema })
         }

@@ -36,6 +36,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("execution_version", MUST, text),
             ("labels", MAY, texts),
             ("message", MUST, any),
+            ("parent", MAY, parent),
             ("priority", MAY, whole),
             ("run_at", MAY, named::<schema::Time>),
             ("session", MAY, text),
@@ -155,6 +156,26 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
         EventKind::NodeRefining,
         &[("by", MUST, judge), ("feedback", MUST, text), ("node", MUST, text), ("round", MUST, count)],
     ),
+    (
+        EventKind::ChildStarted,
+        &[
+            ("agent", MUST, text),
+            ("agent_version", MUST, text),
+            ("child", MUST, text),
+            ("deadline_us", MAY, count),
+            ("depth", MUST, count),
+            ("message", MUST, any),
+            ("node", MUST, text),
+            ("on_parent_end", MUST, named::<schema::OnParent>),
+            ("plan_hash", MUST, named::<schema::Digest>),
+            ("planner", MUST, text),
+            ("session", MAY, text),
+            ("sessions", MAY, digests),
+            ("until", MAY, named::<schema::Time>),
+            ("waits", MAY, yes_or_no),
+        ],
+    ),
+    (EventKind::ChildEnded, &[("child", MUST, text), ("node", MUST, text), ("outcome", MUST, child_outcome)]),
 ];
 
 /// An event of any kind.
@@ -350,6 +371,36 @@ const OUTCOMES: [(InvocationOutcome, &str); 5] = [
     (InvocationOutcome::NotSent, "not_sent"),
     (InvocationOutcome::InDoubt, "in_doubt"),
 ];
+
+fn digests() -> Form {
+    ArrayBuilder::new().items(named::<schema::Digest>()).into()
+}
+
+fn parent() -> Form {
+    let fields: &[Field] = &[
+        ("depth", MUST, count),
+        ("job", MUST, text),
+        ("node", MUST, text),
+        ("on_end", MUST, named::<schema::OnParent>),
+        ("sessions", MAY, digests),
+        ("waits", MAY, yes_or_no),
+    ];
+    object(fields, "The job whose step asked for it.").into()
+}
+
+fn child_outcome() -> Form {
+    let completed = object(&[("completed", MUST, child_result)], "It has its answer.");
+    let failed = object(&[("failed", MUST, child_error)], "It has failed.");
+    AnyOfBuilder::new().item(completed).item(failed).item(names_of(["cancelled"])).into()
+}
+
+fn child_result() -> Form {
+    object(&[("result", MUST, any)], "The answer.").into()
+}
+
+fn child_error() -> Form {
+    object(&[("error", MUST, failure)], "Why.").into()
+}
 
 fn judge() -> Form {
     names_of(Judge::ALL.map(Judge::as_str)).into()

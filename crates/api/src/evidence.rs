@@ -278,6 +278,9 @@ pub struct TraceStep {
     pub answered: Option<AnsweredView>,
     /// Its tries.
     pub attempts: Vec<TraceAttempt>,
+    /// The job that it has asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<crate::jobs::ChildOfStep>,
     /// Doubts about its call. One about a call that may be repeated is here once somebody has answered it.
     pub doubts: Vec<TraceDoubt>,
     /// `signal` or `time`, for waits and sleeps that have ended.

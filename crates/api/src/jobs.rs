@@ -7,7 +7,7 @@ use aetheris_core::id::{AgentName, AttemptId, JobId, SessionId, WorkerId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::WaitType;
+use aetheris_core::plan::{OnParentEnd, WaitType};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use serde::de::Error as _;
@@ -185,6 +185,9 @@ pub struct StepView {
     pub answered: Option<AnsweredView>,
     /// Tries so far.
     pub attempt: u32,
+    /// The job that it has asked for. Absent otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<ChildOfStep>,
     /// When it ended.
     #[schema(value_type = Option<schema::Time>)]
     pub finished_at: Option<Timestamp>,
@@ -206,6 +209,56 @@ pub struct StepView {
     /// What it is doing.
     #[schema(value_type = schema::Step)]
     pub status: StepStatus,
+}
+
+/// The job that a step has asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ChildOfStep {
+    /// Its agent.
+    #[schema(value_type = String)]
+    pub agent: AgentName,
+    /// The job. It may not be created yet.
+    #[schema(value_type = schema::Job)]
+    pub job_id: JobId,
+}
+
+/// The job whose step asked for this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ParentView {
+    /// The job.
+    #[schema(value_type = schema::Job)]
+    pub job_id: JobId,
+    /// Its step.
+    #[schema(value_type = String)]
+    pub node_id: StepPath,
+    /// What becomes of this job when the parent ends.
+    #[schema(value_type = schema::OnParent)]
+    pub on_parent_end: OnParentEnd,
+    /// Whether the step waits for this job's end.
+    pub waits: bool,
+}
+
+/// A job that another has asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChildView {
+    /// The job, as lists have it.
+    #[serde(flatten)]
+    pub job: JobView,
+    /// The step that asked for it.
+    #[schema(value_type = String)]
+    pub node_id: StepPath,
+    /// What becomes of it when the parent ends.
+    #[schema(value_type = schema::OnParent)]
+    pub on_parent_end: OnParentEnd,
+}
+
+/// A page of the jobs that a job has asked for, as they were created.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChildList {
+    /// The children.
+    pub children: Vec<ChildView>,
+    /// Give it as `cursor` to have the next page; `null` at the end.
+    pub next_cursor: Option<String>,
 }
 
 /// How the items of a map stand.
@@ -282,6 +335,9 @@ pub struct JobView {
     #[serde(default)]
     #[schema(value_type = Option<schema::Time>)]
     pub not_before: Option<Timestamp>,
+    /// The job whose step asked for it. In lists it is left out, as where a client sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<ParentView>,
     /// Why it is held still, and since when; `null` where it is not.
     #[serde(default)]
     pub paused: Option<PausedView>,

@@ -36,8 +36,8 @@ pub use evidence::{
     TraceRun, TraceStep, TraceTool, TraceView, VerifyView,
 };
 pub use jobs::{
-    AnsweredBy, AnsweredView, ItemsView, JobErrorView, JobList, JobView, KeptView, MessageAnswer, MessageRequest,
-    PausedView, StepView, UsageView, WaitingView,
+    AnsweredBy, AnsweredView, ChildList, ChildOfStep, ChildView, ItemsView, JobErrorView, JobList, JobView, KeptView,
+    MessageAnswer, MessageRequest, ParentView, PausedView, StepView, UsageView, WaitingView,
 };
 pub use raw::Raw;
 pub use steps::{StepPage, StepValuesView, ValueOrigin, ValueView};

@@ -7,7 +7,7 @@ use aetheris_core::event::{DoubtOutcome, EndCause, Judge, PauseReason, Resolver,
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
-use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::plan::{EffectClass, OnParentEnd, WaitType};
 use aetheris_core::step::StepStatus;
 use utoipa::openapi::schema::{AdditionalProperties, Object, ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
@@ -84,6 +84,8 @@ schemas! {
     Answerer as "Resolver" = names(Resolver::ALL.map(Resolver::as_str));
     /// What was said of an output.
     Judged as "Verdict" = names(Verdict::ALL.map(Verdict::as_str));
+    /// What becomes of a child job when its parent ends.
+    OnParent as "OnParentEnd" = names([OnParentEnd::Cancel, OnParentEnd::Leave].map(OnParentEnd::as_str));
     /// Who rejected an output.
     Rejecter as "Judge" = names(Judge::ALL.map(Judge::as_str));
     /// What a step is doing.
@@ -91,7 +93,7 @@ schemas! {
     /// A moment.
     Time as "Time" = text().format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).description(Some("A moment, in UTC.")).build();
     /// What ends a wait.
-    Wait as "WaitType" = names([WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook].map(WaitType::as_str));
+    Wait as "WaitType" = names([WaitType::Child, WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook].map(WaitType::as_str));
 }
 
 const RESULTS: [StepResult; 5] = [

@@ -36,6 +36,8 @@ pub enum WhyCode {
     SessionBusy,
     /// A person is to answer.
     WaitingApproval,
+    /// A job that it has asked for has not ended.
+    WaitingChild,
     /// A signal or a webhook is to come.
     WaitingSignal,
     /// Only time ends its wait.

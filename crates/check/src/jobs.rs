@@ -81,7 +81,9 @@ fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
             | Event::NodeSkipped(_)
             | Event::ToolInvocationStarted(_)
             | Event::ValueRecorded(_)
-            | Event::NodeRefining(_) => {
+            | Event::NodeRefining(_)
+            | Event::ChildStarted(_)
+            | Event::ChildEnded(_) => {
                 steps = true;
                 if versions == 0 {
                     wrong = wrong.or(Some(recorded.seq));

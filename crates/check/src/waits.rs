@@ -52,6 +52,13 @@ fn ended_once(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
                     None => stray = Some(recorded.seq),
                 }
             }
+            // A step may be told of its child's end before its job waits for that.
+            Event::ChildEnded(ended) => {
+                if let Some(place) = of_step.get(&ended.node) {
+                    able = true;
+                    waits[*place].ends += 1;
+                }
+            }
             // A doubt is ended by its answer.
             Event::InDoubtResolved(resolved) => {
                 able = true;

@@ -18,6 +18,8 @@ pub struct Pulses {
     pub keeper: Pulse,
     /// The one that takes back jobs whose lease is over.
     pub leases: Pulse,
+    /// The one that does what was promised.
+    pub outbox: Pulse,
     /// The one that fires timers.
     pub timers: Pulse,
 }
@@ -27,7 +29,7 @@ impl Pulses {
     /// store may take.
     pub(crate) fn checks(&self, role: Role, pause: Span, clock: &Arc<dyn Clock>) -> Vec<ReadyCheck> {
         let patience = pause.to_std() * 2 + limits::PULSE_GRACE.to_std();
-        let mut loops = vec![("timers", &self.timers), ("leases", &self.leases)];
+        let mut loops = vec![("timers", &self.timers), ("leases", &self.leases), ("outbox", &self.outbox)];
         if role.runs_steps() {
             loops.push(("lease-keeper", &self.keeper));
         }
@@ -67,8 +69,8 @@ mod tests {
             let checks = Pulses::default().checks(role, Span::from_secs(20), &clock);
             checks.into_iter().map(|check| check.name).collect::<Vec<_>>()
         };
-        assert_eq!(names(Role::Serve), ["timers", "leases"]);
-        assert_eq!(names(Role::Worker), ["timers", "leases", "lease-keeper"]);
+        assert_eq!(names(Role::Serve), ["timers", "leases", "outbox"]);
+        assert_eq!(names(Role::Worker), ["timers", "leases", "outbox", "lease-keeper"]);
         let pulses = Pulses::default();
         let checks = pulses.checks(Role::Dev, Span::from_secs(20), &clock);
         let looked = || checks.iter().map(|check| (check.look)()).collect::<Vec<_>>();

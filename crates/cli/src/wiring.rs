@@ -186,14 +186,19 @@ impl Wired {
         }
     }
 
-    /// Starts the sweeps: timers and expired leases.
+    /// Starts the sweeps: timers, expired leases and the outbox.
     pub fn start_sweeps(&self, tasks: &mut Tasks, stop: &CancellationToken) {
         let ttl = self.config.worker.lease_ttl.to_std();
         let poll = self.config.worker.poll_interval.to_std().min(Duration::from_secs(1));
         let span = Span::from_std;
-        let options = SweepOptions { leases: span((ttl / 4).min(Duration::from_secs(1))), timers: span(poll) };
-        let Pulses { timers, leases, .. } = self.pulses.clone();
+        let options = SweepOptions {
+            leases: span((ttl / 4).min(Duration::from_secs(1))),
+            outbox: span(poll),
+            timers: span(poll),
+        };
+        let Pulses { timers, leases, outbox, .. } = self.pulses.clone();
         tasks.spawn("timers", aetheris_scheduler::fire_timers(self.rt.clone(), options, timers, stop.clone()));
+        tasks.spawn("outbox", aetheris_scheduler::deliver_outbox(self.rt.clone(), options, outbox, stop.clone()));
         tasks.spawn("leases", aetheris_scheduler::reclaim_expired(self.rt.clone(), options, leases, stop.clone()));
     }
 
@@ -317,6 +322,7 @@ fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
                 pointers: vec![format!("{at}/model"), "/model".to_owned()],
             }),
             NodeKind::Condition
+            | NodeKind::Job(_)
             | NodeKind::Map(_)
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }

@@ -21,6 +21,14 @@ pub const REFINES_MAX: u32 = 20;
 pub const REFINES_DEFAULT: u32 = 3;
 /// Most bytes of the feedback that a round is given.
 pub const FEEDBACK_BYTES_MAX: usize = 16 * 1024;
+/// Most jobs above a child job.
+pub const CHILD_DEPTH_MAX: u32 = 8;
+/// Most child jobs of one job, those of items of its maps among them.
+pub const CHILDREN_MAX: u32 = 10_000;
+/// Most child jobs of one job that are not those of items.
+pub const CHILDREN_OF_NODES_MAX: u32 = 1_000;
+/// Most children whose ends one unit tells their parent.
+pub const CHILDREN_TOLD_MAX: usize = 64;
 /// Most items of one map.
 pub const MAP_ITEMS_MAX: usize = 10_000;
 /// Most tools in one agent.

@@ -1,5 +1,6 @@
 //! The plan: everything a job needs to be executed, recorded once and named by its hash.
 
+mod child;
 mod doubt;
 mod join;
 mod levels;
@@ -9,6 +10,7 @@ mod refine;
 mod step;
 mod tool;
 
+pub use child::{JobNode, OnParentEnd};
 pub use doubt::{DoubtPolicy, Reconcile};
 pub use join::{Join, OnFailure};
 pub use map::{MapNode, OnItemFailure};
@@ -334,6 +336,7 @@ impl CompiledPlan {
             | NodeKind::Map(_)
             | NodeKind::Sleep(_)
             | NodeKind::Transform(_)
+            | NodeKind::Job(_)
             | NodeKind::Wait(_) => None,
         }
     }

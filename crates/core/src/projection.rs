@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{EndCause, Failure, PauseReason, TimerId};
+use crate::event::{EndCause, Event, Failure, PauseReason, TimerId};
 use crate::hash::Hash;
+use crate::id::JobId;
 use crate::job::JobStatus;
 use crate::path::StepPath;
 use crate::plan::WaitType;
-use crate::state::{Blocked, Ending, JobState};
+use crate::state::{Blocked, Child, Ending, JobState};
 use crate::time::{Due, Span, Timestamp};
 
 /// What a blocked job waits for, as lists show it.
@@ -122,6 +123,81 @@ pub fn timer_changes(before: &[TimerId], after: &JobState, set: &[TimerId]) -> V
         after.timers.get(id).map(|timer| TimerChange::Set { due: Due::After(timer.after), timer: id.clone() })
     });
     gone.chain(new).collect()
+}
+
+/// What a unit promises beside its job: done later, once, by whoever finds it standing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Intent {
+    /// The jobs that this one has asked for are cancelled, where they are to end with it.
+    CancelChildren,
+    /// This child is cancelled: nobody waits for it any more.
+    CancelChild {
+        /// The child.
+        child: JobId,
+        /// The step that asked for it.
+        node: StepPath,
+    },
+    /// This child is created, as the event at this place says.
+    CreateChild {
+        /// The child.
+        child: JobId,
+        /// The step that asks for it.
+        node: StepPath,
+        /// The place of `child_started`.
+        seq: u64,
+    },
+    /// The job that waits for this one is told how it has ended.
+    TellParent {
+        /// The parent.
+        parent: JobId,
+        /// Its step.
+        node: StepPath,
+    },
+}
+
+impl Intent {
+    /// The job that it is about; its author's own, where it is about several.
+    #[must_use]
+    pub const fn target(&self, author: JobId) -> JobId {
+        match self {
+            Self::CancelChildren => author,
+            Self::CancelChild { child, .. } | Self::CreateChild { child, .. } => *child,
+            Self::TellParent { parent, .. } => *parent,
+        }
+    }
+}
+
+/// What events promise that lead to a state; the first of them stands behind place `seq`. No author of an end has to think of
+/// those who wait for it.
+#[must_use]
+pub fn intents<'e>(seq: u64, events: impl Iterator<Item = &'e Event>, after: &JobState) -> Vec<Intent> {
+    let mut intents = Vec::new();
+    for (event, seq) in events.zip(seq + 1..) {
+        if let Event::ChildStarted(started) = event {
+            intents.push(Intent::CreateChild { child: started.child, node: started.node.clone(), seq });
+        } else if let Event::NodeFinished(finished) = event
+            && let Some(items) = after.items_of(&finished.node).filter(|items| items.stopped_by.is_some())
+        {
+            intents.extend(items.open.iter().filter_map(|item| {
+                let node = StepPath::of_item(finished.node.node().clone(), *item);
+                // Its newest round is the one that may have a child.
+                let node = after.newest_round(&node);
+                let child = after.steps.get(&node)?.child.as_ref()?;
+                child.may_be_cancelled().then_some(Intent::CancelChild { child: child.id, node })
+            }));
+        } else if event.kind().ends_job() {
+            let children = || after.steps.values().filter_map(|step| step.child.as_ref());
+            if !after.children.is_none() && children().any(Child::may_be_cancelled) {
+                intents.push(Intent::CancelChildren);
+            }
+            if let Some(parent) = after.parent.as_ref().filter(|parent| parent.waits) {
+                intents.push(Intent::TellParent { parent: parent.job, node: parent.node.clone() });
+            }
+        }
+    }
+    intents.sort();
+    intents.dedup();
+    intents
 }
 
 #[cfg(test)]

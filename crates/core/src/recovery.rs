@@ -262,7 +262,7 @@ impl DoubtStands<'_> {
     const fn by_itself(self) -> bool {
         match self {
             Self::Blocked(WaitType::Timer) | Self::At(Some(DoubtPolicy::Reconcile(_) | DoubtPolicy::Wait(_))) => true,
-            Self::Blocked(WaitType::Human | WaitType::Signal | WaitType::Webhook)
+            Self::Blocked(WaitType::Child | WaitType::Human | WaitType::Signal | WaitType::Webhook)
             | Self::At(Some(DoubtPolicy::Human | DoubtPolicy::Fail) | None) => false,
         }
     }

@@ -25,6 +25,22 @@ marks! {
     SchemaRejects,
     /// An item was given up that was under way when its map failed with another.
     ItemGivenUp,
+    /// A job was blocked on a child of it.
+    ChildAwaited,
+    /// A child was cancelled because nobody waits for it any more.
+    ChildCancelled,
+    /// A child was asked for, and its step was given up before it was created.
+    ChildNeverCreated,
+    /// A child was asked for, and its parent had ended before it was created.
+    ChildOfEndedParent,
+    /// A child ended whose parent, or its step, had ended before.
+    ChildToldNobody,
+    /// A job was told of a child's end while somebody held it.
+    ChildToldWhileRunning,
+    /// What was promised had been done by somebody else.
+    DeliveredByAnother,
+    /// A run heard at once of what a step waited for.
+    NewsHeard,
     /// An operator's answer came when another permit was in doubt already.
     AnswerForOldPermit,
     /// Two bodies of one job were under way at once.

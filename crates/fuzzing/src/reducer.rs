@@ -15,7 +15,7 @@ use aetheris_core::json::{Json, to_canonical};
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::plan::{EffectClass, OnParentEnd, WaitType};
 use aetheris_core::projection::{self, Projection};
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::state::{InvocationPhase, JobState};
@@ -63,7 +63,7 @@ fn refused([a, b, c]: [u8; 3]) -> Event {
 }
 
 fn waiting([a, b, c]: [u8; 3]) -> Event {
-    let wait_types = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
+    let wait_types = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook, WaitType::Child];
     JobWaiting {
         correlation_key: optional(b, |b| of(&["k", "l", "m"], b).to_owned()),
         doubt: c & 1 == 1,
@@ -83,6 +83,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             execution_version: "0".to_owned(),
             labels: BTreeMap::new(),
             message: value(a),
+            parent: None,
             priority: i32::from(b),
             run_at: optional(c, |c| Timestamp::from_micros(i64::from(c))),
             session: optional(b, |_| "s".into()),
@@ -132,6 +133,8 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         | EventKind::NodeSkipped
         | EventKind::ValueRecorded
         | EventKind::NodeRefining
+        | EventKind::ChildStarted
+        | EventKind::ChildEnded
         | EventKind::ToolInvocationStarted
         | EventKind::ToolInvocationFinished
         | EventKind::CommandCommitted
@@ -161,6 +164,33 @@ fn called(node: StepPath, permit: u32, [b, c]: [u8; 2]) -> Event {
 fn refining(node: &StepPath, round: u32, c: u8) -> Event {
     let (by, feedback) = (of(&Judge::ALL, c), "why".to_owned());
     NodeRefining { by, feedback, node: node.base(), round }.into()
+}
+
+fn child_started(node: StepPath, [b, c]: [u8; 2]) -> Event {
+    ChildStarted {
+        agent: "agent".into(),
+        agent_version: "1".to_owned(),
+        child: JobId::from_u128(u128::from(c % 4)),
+        deadline_us: optional(b, u64::from),
+        depth: 1 + u32::from(c > 250),
+        message: value(b),
+        node,
+        on_parent_end: of(&[OnParentEnd::Cancel, OnParentEnd::Leave], b),
+        plan_hash: Hash::ZERO,
+        planner: "static".to_owned(),
+        session: None,
+        sessions: Vec::new(),
+        until: None,
+        waits: c & 8 == 0,
+    }
+    .into()
+}
+
+fn child_ended(node: StepPath, [b, c]: [u8; 2]) -> Event {
+    let error = Failure::new("code", "why");
+    let outcomes =
+        [ChildOutcome::Completed { result: value(b) }, ChildOutcome::Failed { error }, ChildOutcome::Cancelled];
+    ChildEnded { child: JobId::from_u128(u128::from(c % 4)), node, outcome: of(&outcomes, b) }.into()
 }
 
 fn model(tokens: u8) -> ModelRecord {
@@ -195,6 +225,8 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             NodeRetryScheduled { after_us: u64::from(c), error: failure(), model: None, node }.into()
         }
         EventKind::NodeRefining => refining(&node, permit, c),
+        EventKind::ChildStarted => child_started(node, [b, c]),
+        EventKind::ChildEnded => child_ended(node, [b, c]),
         EventKind::ValueRecorded => {
             let chance = u128::from(b) << 100 | u128::from(c);
             let values = [Drawn::Now, Drawn::random(chance), Drawn::uuid(chance)];

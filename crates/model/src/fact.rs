@@ -456,6 +456,7 @@ pub fn beginning(program: &Program, sent: Sent) -> Vec<Event> {
         execution_version: String::new(),
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
+        parent: None,
         priority: 0,
         run_at: sent.later.then_some(MOMENT),
         session: sent.session.then(|| SessionId::from("s")),

@@ -115,6 +115,8 @@ fn refused(search: &Search, unit: &Unit, refusal: &Refusal) -> Refused {
         // No unit of the search makes a job, records a plan or comes near a bound.
         Refusal::UnknownJob
         | Refusal::UnknownPlan
+        | Refusal::Delivered(_)
+        | Refusal::ParentEnded(_)
         | Refusal::Duplicate(_)
         | Refusal::KeyConflict(_)
         | Refusal::Bound { .. } => Refused::Illegal,
@@ -244,8 +246,10 @@ fn facts<'f>(search: &Search, job: &Job, unit: &Unit, holder: Option<&'f Holder>
         kept_of: unit.expected_signals.map_or(0, |(node, _)| job.view.kept_for(node).count()),
         last_event: true,
         ledger,
+        parent: None,
         plan: true,
         signals: if unit.entries.iter().any(|entry| entry.inbox.is_some()) { known.collect() } else { BTreeMap::new() },
+        standing: BTreeSet::new(),
         succeeded: asked(unit)
             .filter(contradicted)
             .map(|permit| fact::key_of(unit.job, permit.node))

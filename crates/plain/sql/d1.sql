@@ -5,9 +5,9 @@ WITH before AS (
     -- last wait of the step. The last of a kind is found by its number, in front of what is asked of it.
     SELECT job, seq, kind, payload, payload ->> 'node' AS node,
            max(CASE WHEN kind = 'job_waiting' THEN printf('%012d', seq) || payload END) OVER s AS began,
-           max(CASE WHEN kind IN ('wait_completed', 'in_doubt_resolved') THEN seq END) OVER s AS over,
+           max(CASE WHEN kind IN ('wait_completed', 'child_ended', 'in_doubt_resolved') THEN seq END) OVER s AS over,
            coalesce(max(CASE WHEN kind = 'job_waiting' THEN seq END) OVER w
-                    > max(CASE WHEN kind IN ('job_claimed', 'job_requeued', 'wait_completed', 'in_doubt_resolved') THEN seq END) OVER w, 0)
+                    > max(CASE WHEN kind IN ('job_claimed', 'job_requeued', 'wait_completed', 'child_ended', 'in_doubt_resolved') THEN seq END) OVER w, 0)
                AS blocked,
            coalesce(max(CASE WHEN kind = 'job_claimed' THEN seq END) OVER w
                     > coalesce(max(CASE WHEN kind IN ('job_requeued', 'job_waiting', 'job_paused') THEN seq END) OVER w, 0), 0) AS held,
@@ -31,7 +31,7 @@ WITH before AS (
     -- How many steps the job was blocked on.
     SELECT *, coalesce(open AND wait ->> 'doubt', 0) AS of_doubt,
            coalesce(sum(CASE WHEN kind = 'job_waiting' THEN NOT open
-                             WHEN kind IN ('wait_completed', 'in_doubt_resolved') THEN -open END)
+                             WHEN kind IN ('wait_completed', 'child_ended', 'in_doubt_resolved') THEN -open END)
                OVER (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS blocks
     FROM waits
 ), moved AS (
@@ -42,6 +42,8 @@ WITH before AS (
                WHEN 'job_resumed' THEN CASE WHEN blocks > 0 AND blocked THEN 'waiting' ELSE 'pending' END
                -- What ends a wait of a paused job does not set it going, and one that is held goes on.
                WHEN 'wait_completed' THEN CASE WHEN still THEN 'paused' WHEN held THEN 'running' ELSE 'pending' END
+               -- It may come before its job waits for it.
+               WHEN 'child_ended' THEN CASE WHEN NOT open THEN NULL WHEN still THEN 'paused' WHEN held THEN 'running' ELSE 'pending' END
                WHEN 'in_doubt_resolved' THEN CASE WHEN ended THEN NULL WHEN still THEN 'paused' WHEN held THEN 'running' ELSE 'pending' END
                WHEN 'job_completed' THEN 'ended' WHEN 'job_failed' THEN 'ended' WHEN 'job_cancelled' THEN 'ended' END AS job_state,
            CASE kind
@@ -53,6 +55,7 @@ WITH before AS (
                WHEN 'step_in_doubt' THEN 'in_doubt'
                WHEN 'job_waiting' THEN CASE WHEN NOT coalesce(payload ->> 'doubt', 0) THEN 'waiting' END
                WHEN 'wait_completed' THEN CASE WHEN NOT of_doubt THEN 'running' END
+               WHEN 'child_ended' THEN CASE WHEN open THEN 'running' END
                WHEN 'in_doubt_resolved' THEN CASE payload ->> 'outcome' WHEN 'unresolved' THEN 'in_doubt' ELSE 'running' END
            END AS step_state,
            CASE kind
@@ -100,6 +103,9 @@ WITH before AS (
            count(CASE WHEN kind = 'node_started' THEN 1 END) OVER n AS tries,
            count(CASE WHEN kind = 'node_refining' THEN 1 END) OVER n AS rounds,
            count(CASE WHEN kind = 'tool_invocation_started' THEN 1 END) OVER n AS permits,
+           count(CASE WHEN kind = 'child_started' THEN 1 END) OVER n AS asked,
+           count(CASE WHEN kind = 'child_started' AND payload ->> 'waits' THEN 1 END) OVER n
+               - count(CASE WHEN kind = 'child_ended' THEN 1 END) OVER n AS awaited,
            count(CASE WHEN kind = 'step_in_doubt' THEN 1 END) OVER p AS policies,
            count(CASE WHEN kind = 'job_waiting' THEN 1 END) OVER k AS same_key,
            disproved = node AS disproved_before, coalesce(node LIKE '%@%' OR node LIKE '%/critic', 0) AS of_part
@@ -122,9 +128,14 @@ SELECT job || ' ' || seq AS place,
                     THEN coalesce(wait ->> 'doubt', 0) = coalesce(payload ->> 'doubt', 0) AND wait ->> 'wait_type' = payload ->> 'wait_type'
                         AND wait ->> 'correlation_key' IS payload ->> 'correlation_key'
                     ELSE step_before = CASE WHEN payload ->> 'doubt' THEN 'in_doubt' ELSE 'running' END
+                        AND (coalesce(payload ->> 'doubt', 0) OR awaited = (payload ->> 'wait_type' = 'child'))
                         AND (payload ->> 'correlation_key' IS NULL OR same_key = 0) END
                 WHEN 'wait_completed' THEN open AND job_before IN ('pending', 'running', 'waiting', 'paused')
                     AND NOT (of_doubt AND json_type(payload, '$.by.signal') IS NOT NULL)
+                WHEN 'child_started' THEN job_before = 'running' AND NOT ending AND NOT pausing AND step_before = 'running'
+                    AND asked = 0 AND permits = 0
+                WHEN 'child_ended' THEN job_before IN ('pending', 'running', 'waiting', 'paused') AND awaited = 1
+                    AND (open OR step_before = 'running')
                 WHEN 'signal_refused' THEN open AND job_before IN ('pending', 'running', 'waiting', 'paused')
                     AND wait ->> 'correlation_key' = payload ->> 'correlation_key'
                 WHEN 'job_cancel_requested' THEN job_before = 'running' AND NOT ending
@@ -143,7 +154,7 @@ SELECT job || ' ' || seq AS place,
                     -- A next try is announced, and then its job's budget is found to be used up.
                     THEN step_before IN ('running', iif(of_part, 'due', 'pending'), 'in_doubt', 'retrying', 'validating', 'rejected')
                         AND (job_before = 'running' OR (job_before IN ('pending', 'paused') AND disproved_before))
-                    ELSE step_before = 'running' AND job_before = 'running'
+                    ELSE step_before = 'running' AND job_before = 'running' AND awaited = 0
                         AND iif(node LIKE '%/critic', coalesce(payload ->> 'verdict' IN ('pass', 'reject'), 0),
                             payload ->> 'verdict' IS NOT 'pass') END
                 WHEN 'node_retry_scheduled' THEN step_before = 'running' AND call_before IS NOT 'open'

@@ -77,6 +77,8 @@ struct Entry {
 pub struct Draft {
     entries: Vec<Entry>,
     guard: Guard,
+    /// Promises that are kept with it.
+    delivers: Vec<u64>,
     lease: LeaseChange,
     expected_signals: Option<ExpectedSignals>,
     /// Changes of the ledger beside those of the facts.
@@ -113,6 +115,7 @@ impl Draft {
         Self {
             entries: Vec::new(),
             guard,
+            delivers: Vec::new(),
             lease: LeaseChange::Keep,
             expected_signals: None,
             settles: Vec::new(),
@@ -241,6 +244,11 @@ impl Draft {
         self.settles.push(settle);
     }
 
+    /// A promise is kept with the draft; it is refused where that does not stand any more.
+    pub fn deliver(&mut self, promise: u64) {
+        self.delivers.push(promise);
+    }
+
     /// The draft is to be refused unless these signals are kept and no other of their key.
     pub fn expect_signals(&mut self, expected: Option<ExpectedSignals>) {
         self.expected_signals = expected;
@@ -255,6 +263,8 @@ impl Draft {
         unit.lease = self.lease;
         unit.expected_signals.clone_from(&self.expected_signals);
         unit.checkpoint.clone_from(&self.checkpoint);
+        unit.delivers.clone_from(&self.delivers);
+        unit.outbox = projection::intents(self.seq, self.entries.iter().map(|entry| &entry.fact.event), &self.state);
         let mut set = Vec::new();
         for entry in &self.entries {
             unit.events.push(EncodedEvent::new(entry.id, &entry.fact.event));

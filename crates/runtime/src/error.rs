@@ -72,6 +72,9 @@ pub enum OpError {
     /// The wait ended in another way.
     #[error("the wait `{0}` is over: it ended without a signal")]
     WaitOver(String),
+    /// What was promised under this number is done.
+    #[error("what was promised under number {0} has been done by another process")]
+    Delivered(u64),
     /// It was written to again and again while it was read.
     #[error("job {0} keeps changing; try again")]
     KeepsChanging(JobId),
@@ -137,7 +140,7 @@ impl OpError {
     pub const fn is_of_this_job(&self) -> bool {
         match self {
             Self::Store(error) => error.kind.is_permanent(),
-            Self::Crowded | Self::KeepsChanging(_) => false,
+            Self::Crowded | Self::Delivered(_) | Self::KeepsChanging(_) => false,
             Self::AgentNotFound(_)
             | Self::JobNotFound(_)
             | Self::InvocationNotFound { .. }
@@ -183,6 +186,7 @@ impl From<Refusal> for OpError {
     fn from(refusal: Refusal) -> Self {
         match refusal {
             Refusal::Guard(GuardRefusal::NotDue(moment)) => Self::NotDue(moment),
+            Refusal::Delivered(promise) => Self::Delivered(promise),
             Refusal::KeyConflict(job) => Self::IdempotencyConflict(job),
             Refusal::Bound { bound, what: rules::PAYLOAD_BYTES } => Self::PayloadTooLarge(format!(
                 "in canonical form, with every number written out, the value is larger than the {bound} bytes that are accepted"
@@ -196,6 +200,7 @@ impl From<Refusal> for OpError {
             | Refusal::Sequence { .. }
             | Refusal::Ledger(_)
             | Refusal::SignalKept(_)
+            | Refusal::ParentEnded(_)
             | Refusal::Duplicate(_)
             | Refusal::UnknownJob
             | Refusal::UnknownPlan => Self::StateConflict(refusal.to_string()),

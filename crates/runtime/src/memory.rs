@@ -1,7 +1,7 @@
 //! What a job keeps in the memory of whoever goes on with it.
 
 use aetheris_core::json::Json;
-use aetheris_core::state::{JobState, Output, StepState};
+use aetheris_core::state::{Child, JobState, Output, StepState};
 use aetheris_expr::{Context, Ended};
 use aetheris_store::KeptSignal;
 
@@ -15,12 +15,14 @@ pub(crate) fn of_run(state: &JobState, rows: &Rows, names: &Context) -> usize {
     given(state, &rows.kept) + of(outputs) + of(lists)
 }
 
-/// What the values take that a job was given: its message, what its calls were given, what rounds were told, and kept signals.
+/// What the values take that a job was given: its message, what its calls were given, what rounds were told, what children
+/// answered, and kept signals.
 pub(crate) fn given(state: &JobState, kept: &[KeptSignal]) -> usize {
     let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
     let kept = kept.iter().map(|signal| &signal.payload);
+    let children = state.steps.values().filter_map(|step| step.child.as_ref()).filter_map(Child::result);
     let feedback: usize = state.steps.values().filter_map(|step| step.feedback.as_ref()).map(String::len).sum();
-    of(std::iter::once(&state.message).chain(inputs).chain(kept)) + feedback
+    of(std::iter::once(&state.message).chain(inputs).chain(kept).chain(children)) + feedback
 }
 
 /// The output that a step has of its own.

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_core::event::WaitEnd;
+use aetheris_core::event::{Answer, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{Node, NodeKind, Step, Work};
-use aetheris_core::state::{ItemsState, JobState, Output, StepState};
+use aetheris_core::state::{Child, ItemsState, JobState, Output, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_expr::{Context, Ended, Item, JobNames, Place, Round, Rounds, Scope, Standing};
 use aetheris_store::EffectRow;
@@ -38,6 +38,15 @@ pub fn of(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>) -> Co
 pub fn output(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Json {
     let ended = known(state, effects, path);
     ended.as_ref().and_then(Ended::output).cloned().unwrap_or_else(Json::null)
+}
+
+/// The answer of a job, wherever it stands.
+#[must_use]
+pub fn answer(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, answer: &Answer) -> Json {
+    match answer {
+        Answer::Node(node) => output(state, effects, &node.into()),
+        Answer::Value(value) => value.clone(),
+    }
 }
 
 /// How one step has ended, once it has.
@@ -89,6 +98,10 @@ fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
         NodeKind::Transform(value) | NodeKind::Tool { input: value, .. } => values.push(value.value()),
         NodeKind::Critic(llm) | NodeKind::Llm(llm) => {
             [Some(&llm.prompt), llm.system.as_ref()].into_iter().flatten().for_each(|part| text(part))
+        }
+        NodeKind::Job(job) => {
+            [Some(&job.agent), job.session.as_ref()].into_iter().flatten().for_each(|part| text(part));
+            values.push(job.message.value());
         }
         NodeKind::Wait(wait) => {
             [&wait.correlation_key, &wait.reason].into_iter().flatten().for_each(|part| text(part));
@@ -186,7 +199,8 @@ pub(crate) fn gave(
     }
 }
 
-/// The output of a step that is to end, which its end does not tell: what its items came to, or what a signal brought.
+/// The output of a step that is to end, which its end does not tell: what its items came to, what a signal brought, or what its
+/// child answered.
 pub(crate) fn untold(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Json {
     let step = state.steps.get(path);
     let items = step.and_then(|step| step.items.as_ref());
@@ -195,7 +209,8 @@ pub(crate) fn untold(state: &JobState, effects: &BTreeMap<IdempotencyKey, Effect
         Some(WaitEnd::Signal { payload, .. }) => Some(payload.clone()),
         Some(WaitEnd::Time) | None => None,
     };
-    list.or_else(payload).unwrap_or_else(Json::null)
+    let answered = || step.and_then(|step| step.child.as_ref()).and_then(Child::result).cloned();
+    list.or_else(payload).or_else(answered).unwrap_or_else(Json::null)
 }
 
 #[cfg(test)]

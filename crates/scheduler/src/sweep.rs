@@ -23,6 +23,8 @@ pub(crate) trait Due: Clone + Send + Sync + 'static {
     type Key: Clone + Ord + Send + 'static;
     /// What became of it.
     type Done: Send + 'static;
+    /// Whether more may come under the same name while it is under way, so that it is looked at again as soon as it has ended.
+    const COMES_AGAIN: bool = false;
 
     /// Its name.
     fn key(&self) -> Self::Key;
@@ -49,6 +51,8 @@ pub(crate) struct Sweep<D: Due> {
     /// Large jobs that it waits for.
     large: Writes<D::Key, Ended<D>>,
     left: bool,
+    /// Something was met again whose write is under way: it may be due once more when that has ended.
+    met_again: bool,
     over: usize,
     pulse: Pulse,
     pub(crate) rt: Runtime,
@@ -60,12 +64,24 @@ pub(crate) struct Sweep<D: Due> {
 impl<D: Due> Sweep<D> {
     pub(crate) fn new(rt: Runtime, pulse: Pulse, stop: CancellationToken) -> Self {
         let (large, writes) = (Writes::new(LARGE_AT_ONCE), Writes::new(WRITES_AT_ONCE));
-        Self { failed: Backoff::default(), large, left: false, over: 0, pulse, rt, stop, unreachable: 0, writes }
+        Self {
+            failed: Backoff::default(),
+            large,
+            left: false,
+            met_again: false,
+            over: 0,
+            pulse,
+            rt,
+            stop,
+            unreachable: 0,
+            writes,
+        }
     }
 
     /// Before the first page of a pass. How many have failed since the last one for a reason that may be others' too.
     pub(crate) fn begin_pass(&mut self) -> usize {
         self.left = false;
+        self.met_again = false;
         std::mem::take(&mut self.unreachable)
     }
 
@@ -76,6 +92,7 @@ impl<D: Due> Sweep<D> {
         for due in page {
             let key = due.key();
             let under_way = self.writes.has(&key) || self.large.has(&key);
+            self.met_again |= under_way;
             if under_way || !self.failed.may_try(&key, self.rt.system.clock.boot()) {
                 continue;
             }
@@ -104,7 +121,12 @@ impl<D: Due> Sweep<D> {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                Some((key, (due, ended))) = self.writes.next() => self.ended(key, due, ended),
+                Some((key, (due, ended))) = self.writes.next() => {
+                    self.ended(key, due, ended);
+                    if self.met_again && D::COMES_AGAIN {
+                        return;
+                    }
+                }
                 Some((_, (due, ended))) = self.large.next() => self.ended_large(due, ended),
                 () = &mut changed => return,
                 () = tokio::time::sleep_until(until) => return,

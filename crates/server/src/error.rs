@@ -95,9 +95,11 @@ pub fn code_of(error: &OpError) -> ErrorCode {
         OpError::JobFinished { .. } => ErrorCode::JobFinished,
         OpError::WaitOver(_) => ErrorCode::WaitOver,
         OpError::CanStillArrive(_) => ErrorCode::TooEarly,
-        OpError::StateConflict(_) | OpError::KeepsChanging(_) | OpError::NotDue(_) | OpError::Bound(_) => {
-            ErrorCode::StateConflict
-        }
+        OpError::StateConflict(_)
+        | OpError::KeepsChanging(_)
+        | OpError::NotDue(_)
+        | OpError::Delivered(_)
+        | OpError::Bound(_) => ErrorCode::StateConflict,
         OpError::IdempotencyConflict(_) => ErrorCode::IdempotencyConflict,
         OpError::PayloadTooLarge(_) => ErrorCode::PayloadTooLarge,
         OpError::Store(error) => code_of_store(error),

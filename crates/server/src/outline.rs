@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aetheris_api::Raw;
-use aetheris_core::event::{Answer, Event, Recorded, WaitEnd};
+use aetheris_core::event::{Answer, ChildOutcome, Event, Recorded, WaitEnd};
 use aetheris_core::id::{JobId, NodeId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -187,6 +187,10 @@ fn carried(event: &Event) -> Option<&Json> {
         && let WaitEnd::Signal { payload, .. } = &e.by
     {
         Some(payload)
+    } else if let Event::ChildEnded(e) = event
+        && let ChildOutcome::Completed { result } = &e.outcome
+    {
+        Some(result)
     } else if let Event::NodeFinished(e) = event {
         e.output.as_ref()
     } else {
@@ -214,6 +218,12 @@ pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) ->
                 return Some(e.node.clone());
             }
         }
+        Event::ChildEnded(e) if large => {
+            if let Some(ChildOutcome::Completed { result }) = &mut state.steps.get_mut(&e.node)?.child.as_mut()?.end {
+                *result = none;
+                return Some(e.node.clone());
+            }
+        }
         Event::NodeFinished(e) if large && e.output.is_some() => {
             if let Some(Output::Inline(value)) = &mut state.steps.get_mut(&e.node)?.output {
                 *value = none;
@@ -226,7 +236,9 @@ pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) ->
             }
         }
         // Small, or without a value that stays in the state.
-        Event::CommandCommitted(_)
+        Event::ChildEnded(_)
+        | Event::ChildStarted(_)
+        | Event::CommandCommitted(_)
         | Event::InDoubtResolved(_)
         | Event::JobCancelRequested(_)
         | Event::JobCancelled(_)
@@ -260,10 +272,15 @@ fn value(event: Event) -> Option<Json> {
     if let Event::NodeFinished(e) = event {
         return e.output;
     }
-    if let Event::WaitCompleted(e) = event
-        && let WaitEnd::Signal { payload, .. } = e.by
+    if let Event::WaitCompleted(e) = &event
+        && let WaitEnd::Signal { payload, .. } = &e.by
     {
-        return Some(payload);
+        return Some(payload.clone());
+    }
+    if let Event::ChildEnded(e) = event
+        && let ChildOutcome::Completed { result } = e.outcome
+    {
+        return Some(result);
     }
     None
 }
@@ -427,6 +444,7 @@ mod tests {
                 execution_version: long(60),
                 labels,
                 message: much(),
+                parent: None,
                 priority: 0,
                 run_at: None,
                 session: None,

@@ -184,6 +184,8 @@ impl Story {
             | Event::TimerSet(_)
             | Event::TimerFired(_)
             | Event::NodeRefining(_)
+            | Event::ChildStarted(_)
+            | Event::ChildEnded(_)
             | Event::ValueRecorded(_) => {}
         }
     }
@@ -293,6 +295,7 @@ fn step(
     TraceStep {
         answered: told.answered,
         attempts: told.attempts,
+        child: step.child.as_ref().map(view::child_of),
         doubts: told.doubts,
         // A step in doubt waits as well, and does not end by it.
         ended_by: told.ended_by.filter(|_| work.kind.waits()).map(str::to_owned),

@@ -3,20 +3,20 @@
 use std::collections::BTreeMap;
 
 use aetheris_api::{
-    AgentView, EventView, EvidenceView, ItemsView, JobErrorView, JobView, KeptView, PausedView, Raw, StepView,
-    UsageView, WaitingView,
+    AgentView, ChildOfStep, ChildView, EventView, EvidenceView, ItemsView, JobErrorView, JobView, KeptView, ParentView,
+    PausedView, Raw, StepView, UsageView, WaitingView,
 };
-use aetheris_core::event::Failure as Reason;
+use aetheris_core::event::{Failure as Reason, Parent};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, EffectClass};
 use aetheris_core::projection;
 use aetheris_core::recovery::{DoubtStands, doubt_next};
-use aetheris_core::state::{Blocked, JobState, StepState};
+use aetheris_core::state::{Blocked, Child, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
-use aetheris_store::{AgentRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
+use aetheris_store::{AgentRow, ChildRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
 
 use crate::outline::Outlined;
 
@@ -56,6 +56,7 @@ pub fn job_row(row: &JobRow, generation: u32) -> JobView {
         lease_until: holder.map(|holder| holder.lease_until),
         message: None,
         not_before: row.not_before,
+        parent: None,
         paused: paused(row, generation),
         priority: row.priority,
         result: None,
@@ -92,6 +93,7 @@ pub(crate) fn job(outlined: &Outlined, plan: Option<&CompiledPlan>, (generation,
     let waits = waits(row.status, state, plan);
     JobView {
         kept: Some(kept.iter().map(self::kept).collect()),
+        parent: state.parent.as_ref().map(parent),
         steps: Some(steps),
         usage: Some(usage(state, plan)),
         waiting: waits.first().cloned(),
@@ -113,10 +115,30 @@ fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<StepPath, St
     let tries = |path: &StepPath| state.steps.get(&state.newest_round(path)).map_or(0, |round| round.tries);
     let view = |path: &StepPath, step: &StepState| {
         let attempt = if step.round > 0 { tries(path) } else { step.tries };
-        StepView { attempt, items: items(state, path), ..self::step(step, state.status) }
+        // So is the child.
+        let round = state.steps.get(&state.newest_round(path)).unwrap_or(step);
+        let child = round.child.as_ref().map(child_of);
+        StepView { attempt, child, items: items(state, path), ..self::step(step, state.status) }
     };
     steps.extend(told.map(|(path, step)| (path.clone(), view(path, step))));
     steps
+}
+
+/// The job that a step has asked for.
+pub(crate) fn child_of(child: &Child) -> ChildOfStep {
+    ChildOfStep { agent: child.agent.clone(), job_id: child.id }
+}
+
+fn parent(parent: &Parent) -> ParentView {
+    let Parent { depth: _, job, node, on_end, sessions: _, waits } = parent;
+    ParentView { job_id: *job, node_id: node.clone(), on_parent_end: *on_end, waits: *waits }
+}
+
+/// A job that another has asked for.
+#[must_use]
+pub fn child(child: &ChildRow, generation: u32) -> ChildView {
+    let ChildRow { node, on_end, row } = child;
+    ChildView { job: job_row(row, generation), node_id: node.clone(), on_parent_end: *on_end }
 }
 
 /// How the items of a map stand.
@@ -147,6 +169,7 @@ fn step(step: &StepState, job: JobStatus) -> StepView {
     StepView {
         answered: None,
         attempt: step.tries,
+        child: step.child.as_ref().map(child_of),
         finished_at: step.finished_at,
         items: None,
         left_in_doubt: step.left_in_doubt(job),

@@ -171,7 +171,9 @@ fn blocked(row: &JobRow, state: &JobState, plan: Option<&CompiledPlan>) -> Vec<W
 fn waits_for(row: &JobRow, state: &JobState, waiting: &WaitingView) -> WhyView {
     let node = &waiting.node_id;
     let reason = waiting.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let advice = waiting.answer(row.id).unwrap_or(Command::Watch(row.id));
+    let child = state.steps.get(node).and_then(StepState::awaited_child);
+    let watch = Command::Watch(child.filter(|_| waiting.wait_type == WaitType::Child).unwrap_or(row.id));
+    let advice = waiting.answer(row.id).unwrap_or(watch);
     let (code, detail) = match (waiting.doubt, waiting.wait_type) {
         (true, _) => {
             let doubt = state.steps.get(node).and_then(|step| step.doubt.as_ref());
@@ -182,6 +184,7 @@ fn waits_for(row: &JobRow, state: &JobState, waiting: &WaitingView) -> WhyView {
         (false, WaitType::Human) => (WhyCode::WaitingApproval, format!("{node} waits for a person{reason}")),
         (false, WaitType::Signal) => (WhyCode::WaitingSignal, format!("{node} waits for a signal{reason}")),
         (false, WaitType::Webhook) => (WhyCode::WaitingSignal, format!("{node} waits for a webhook{reason}")),
+        (false, WaitType::Child) => (WhyCode::WaitingChild, format!("{node} waits for a child job{reason}")),
         (false, WaitType::Timer) => (WhyCode::WaitingTime, format!("{node} waits for time to pass{reason}")),
     };
     let since = waiting.since.unwrap_or(row.updated_at);

@@ -20,6 +20,7 @@ use aetheris_testing::random::Random;
 use aetheris_testing::time::BEGINNING;
 use aetheris_testing::world::acked;
 
+use crate::children;
 use crate::processes::{Processes, Stage};
 use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
@@ -146,17 +147,25 @@ impl Clients {
 
     /// Puts the next version of an agent, which both tenants have.
     pub async fn put(&self, program: &Program) {
-        let file = program.file();
+        self.put_file(&program.name, program.version, program.file()).await;
+    }
+
+    /// Puts the agent whose jobs are children.
+    pub async fn put_child(&self) {
+        self.put_file("child", 1, children::FILE.to_owned()).await;
+    }
+
+    async fn put_file(&self, name: &str, version: u32, file: String) {
         match aetheris_agentfile::parse(&file) {
             Ok(agent) => {
                 let agent = Arc::new(agent);
                 for tenant in [TenantId::default(), NEIGHBOUR.into()] {
                     let new = NewAgent { agent: Arc::clone(&agent), source: file.clone(), tenant };
                     let stored = self.stage.store.put_agent(new).await.is_ok();
-                    tell!(self.stage.trace, "client", "puts {} version {}: {stored}", program.name, program.version);
+                    tell!(self.stage.trace, "client", "puts {name} version {version}: {stored}");
                 }
             }
-            Err(errors) => tell!(self.stage.trace, "client", "REFUSED {}: {errors:?}", program.name),
+            Err(errors) => tell!(self.stage.trace, "client", "REFUSED {name}: {errors:?}"),
         }
     }
 

@@ -77,7 +77,8 @@ impl Program {
         if let Some(judging) = self.judged.get(&place) {
             write_judging(file, *judging);
         }
-        if step.tries > 1 || step.backoff > 0 {
+        let asks_child = self.children.contains(&place);
+        if (step.tries > 1 || step.backoff > 0) && !asks_child {
             let (tries, backoff) = (step.tries, step.backoff);
             let _ = write!(file, ", retry: {{ max_attempts: {tries}, backoff: {backoff}ms, factor: 2 }}");
         }
@@ -114,6 +115,9 @@ impl Program {
             }
             Kind::Sleep(ms) => {
                 let _ = write!(file, ", kind: sleep, duration: {ms}ms");
+            }
+            Kind::Transform if asks_child => {
+                let _ = write!(file, ", kind: job, agent: child, message: \"{template}\"");
             }
             Kind::Transform => {
                 let _ = write!(file, ", kind: transform, output: \"x{template}\"");

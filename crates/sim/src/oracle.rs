@@ -20,6 +20,7 @@ use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ports::MODEL_TIMED_OUT;
 use aetheris_store::{JobFilter, JobRow, Scope, Store, every_job};
 
+use crate::children;
 use crate::clients::Order;
 use crate::fault_rates::FaultRates;
 use crate::job_rules;
@@ -104,6 +105,10 @@ pub async fn examine(evidence: &Evidence<'_>, tally: &mut Tally) {
             Ok(None) => tally.case("B3", false, || format!("{} is listed and cannot be found", row.id)),
             Err(error) => tally.case("B4", false, || format!("{}: {error}", row.id)),
         }
+    }
+    match store.outbox(None, aetheris_core::limits::SWEEP_ROWS_MAX).await {
+        Ok(outbox) => children::examine(&jobs, &outbox, tally),
+        Err(error) => tally.case("B3", false, || format!("the outbox cannot be read: {error}")),
     }
     job_rules::sessions(&jobs, tally);
     lists(store, &jobs, tally).await;
@@ -458,6 +463,8 @@ fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool {
         "not_sent" => tools().next().is_some(),
         "budget_exceeded" => program.budget.is_some(),
         "rejected" => !program.judged.is_empty(),
+        // Nobody cancels a child by itself; one whose runs were lost again and again fails.
+        "child_failed" => !program.children.is_empty() && error.message.contains("(attempts_exhausted)"),
         "critic_failed" => program.judged.values().any(|judging| judging.critic),
         "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,
         "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),

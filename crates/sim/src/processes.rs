@@ -427,7 +427,7 @@ fn draw_member(stage: &Stage, random: &mut Random, place: u64, works: bool, ttl:
     let rate = if stage.rates.drift { rate } else { 0 };
     let offset = i64::try_from(random.below(7_200_000_000)).unwrap_or(0) - 3_600_000_000;
     let name = if works { format!("w{place}") } else { format!("a{place}") };
-    let sweeps = SweepOptions { leases: Span::from_secs(1), timers: Span::from_secs(1) };
+    let sweeps = SweepOptions { leases: Span::from_secs(1), outbox: Span::from_secs(1), timers: Span::from_secs(1) };
     let worker = works.then(|| WorkerOptions {
         heartbeat: Span::from_micros(ttl.micros() / 3),
         id: WorkerId::from(name.as_str()),

@@ -11,6 +11,7 @@ use aetheris_core::hash::Hash;
 use aetheris_core::plan::EffectClass;
 use aetheris_testing::random::Random;
 
+use crate::children::children;
 use crate::draw::{beside_each_other, draw_step, drawing, rules};
 use crate::joins::{Course, Stand};
 use crate::maps::{Map, maps};
@@ -135,6 +136,8 @@ pub struct Budget {
 pub struct Program {
     /// What a job of it may use up.
     pub budget: Option<Budget>,
+    /// Those of its nodes that ask a child for what they would make.
+    pub children: BTreeSet<usize>,
     /// The whole job's deadline in milliseconds.
     pub deadline: Option<u64>,
     /// Those of its nodes that do what they do for each item of a list.
@@ -179,11 +182,13 @@ impl Program {
             steps.push(step);
         }
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
+        let children = children(&mut steps);
         let parallel = beside_each_other(&mut steps);
         let (rules, maps, drawing) = (rules(&steps), maps(&steps), drawing(&steps));
         let judged = judged(&steps, &maps);
         Self {
             budget: None,
+            children,
             deadline,
             drawing,
             judged,

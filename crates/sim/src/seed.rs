@@ -172,6 +172,9 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let programs = draw_programs(&mut random, &mut beside);
     let processes = Processes::start(stage.clone(), &mut random);
     let clients = Clients::new(stage.clone(), processes.clone(), programs.clone());
+    if programs.iter().flatten().any(|program| !program.children.is_empty()) {
+        clients.put_child().await;
+    }
     for versions in &programs {
         versions.iter().for_each(|program| services.learn(program));
         if let Some(first) = versions.first() {

@@ -38,6 +38,8 @@ pub mod lease;
 pub mod ledger;
 mod list;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
+pub mod outbox;
+#[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod payloads;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod queries;

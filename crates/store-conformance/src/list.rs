@@ -349,6 +349,20 @@ macro_rules! conformance_list {
                 i6_a_page_of_due_timers_is_bounded,
                 i7_a_timer_is_not_fired_before_its_moment_whatever_was_listed,
             }
+            outbox {
+                o1_what_a_unit_promises_stands_in_its_order,
+                o1_a_page_of_promises_is_bounded,
+                o1_a_refused_unit_promises_nothing,
+                o1_promises_are_found_by_author_and_target,
+                o2_a_promise_goes_with_the_unit_that_keeps_it,
+                o2_what_is_done_is_not_done_again,
+                o2_of_many_that_keep_a_promise_one_does,
+                o3_no_child_is_created_for_a_parent_that_would_have_to_end_it,
+                o4_children_are_listed_in_the_order_of_their_creation,
+                o4_children_of_another_tenant_are_not_there,
+                o5_a_unit_that_only_keeps_promises_is_found_by_them,
+                o6_a_promise_is_hinted,
+            }
             creation {
                 c1_creation_writes_everything_at_once,
                 c1_a_job_may_have_no_plan_yet,

@@ -5,8 +5,8 @@ use aetheris_core::lease::Fence;
 use aetheris_core::limits;
 
 use aetheris_store::{
-    AgentRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobRow,
-    PlanDocument, Scope, Store, StoreStatus, TimerRow, WriterStats,
+    AgentRow, ChildRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, IntentRow,
+    JobFilter, JobRow, PlanDocument, Scope, Store, StoreStatus, TimerRow, WriterStats,
 };
 
 /// Whose jobs the differential runs have.
@@ -17,6 +17,8 @@ pub const TENANTS: [&str; 2] = [TenantId::DEFAULT, "other"];
 pub struct JobSnapshot {
     /// What holds it up in its session.
     pub ahead: Option<JobRow>,
+    /// The jobs that it has asked for.
+    pub children: Vec<ChildRow>,
     /// Its events as they are stored.
     pub events: Vec<EventRow>,
     /// What came too late.
@@ -48,6 +50,8 @@ pub struct Overview {
     pub held: Vec<Vec<(JobId, Fence)>>,
     /// Everybody's rows, newest first.
     pub jobs: Vec<JobRow>,
+    /// What was promised and is not done.
+    pub outbox: Vec<IntentRow>,
     /// What each tenant is shown of them, and of the calls in doubt.
     pub shown: Vec<(Vec<JobId>, Vec<JobId>)>,
     /// Clock and counts, without what backends count differently.
@@ -58,6 +62,7 @@ pub struct Overview {
 pub async fn of_job(store: &dyn Store, job: JobId) -> JobSnapshot {
     JobSnapshot {
         ahead: store.ahead_in_session(Scope::System, job).await.unwrap(),
+        children: store.children(Scope::System, job, None, limits::PAGE_JOBS_MAX).await.unwrap().children,
         events: events(store, job).await,
         evidence: store.evidence(Scope::System, job).await.unwrap(),
         folded: store.history(Scope::System, job, false).await.unwrap(),
@@ -118,6 +123,7 @@ pub async fn overview(store: &dyn Store, instances: &[InstanceId]) -> Overview {
         expired: store.expired(None, limits::SWEEP_ROWS_MAX).await.unwrap(),
         held,
         jobs: jobs(store).await,
+        outbox: store.outbox(None, limits::SWEEP_ROWS_MAX).await.unwrap(),
         shown,
         status: StoreStatus { backend: "", durability: String::new(), writer: WriterStats::default(), ..status },
     }

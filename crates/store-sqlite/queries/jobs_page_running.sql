@@ -4,6 +4,6 @@ SELECT num, seq, generation, epoch, status, head, updated_at, not_before, lease_
 FROM jobs INDEXED BY jobs_held
 WHERE tenant = ?10 AND id < ?1 AND lease_until IS NOT NULL
   AND (?2 IS NULL OR agent = ?2) AND (?3 IS NULL OR session = ?3) AND (?4 >> status) & 1
-  AND (?5 = 0 OR wait_type IS NOT NULL) AND (?5 < 2 OR wait_type <> 2 OR CASE WHEN json_valid(waiting) THEN waiting ->> 'doubt' ELSE 1 END) AND (?6 IS NULL OR wait_type = ?6)
+  AND (?5 = 0 OR wait_type IS NOT NULL) AND (?5 < 2 OR (wait_type <> 2 AND wait_type <> 4) OR CASE WHEN json_valid(waiting) THEN waiting ->> 'doubt' ELSE 1 END) AND (?6 IS NULL OR wait_type = ?6)
   AND (?7 IS NULL OR EXISTS (SELECT 1 FROM job_labels AS label WHERE label.tenant = ?10 AND label.key = ?7 AND label.value = ?8 AND label.job = jobs.id))
 ORDER BY id DESC LIMIT ?9

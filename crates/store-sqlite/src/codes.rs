@@ -3,7 +3,7 @@
 use aetheris_core::event::{EndCause, PauseReason};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
-use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::plan::{EffectClass, OnParentEnd, WaitType};
 
 /// How many job statuses there are.
 pub(crate) const STATUSES: usize = JobStatus::ALL.len();
@@ -59,8 +59,14 @@ impl Code for EffectClass {
 }
 
 impl Code for WaitType {
-    const TABLE: &'static [(Self, i64)] = &[(Self::Human, 0), (Self::Signal, 1), (Self::Timer, 2), (Self::Webhook, 3)];
+    const TABLE: &'static [(Self, i64)] =
+        &[(Self::Human, 0), (Self::Signal, 1), (Self::Timer, 2), (Self::Webhook, 3), (Self::Child, 4)];
     const WHAT: &'static str = "wait type";
+}
+
+impl Code for OnParentEnd {
+    const TABLE: &'static [(Self, i64)] = &[(Self::Cancel, 0), (Self::Leave, 1)];
+    const WHAT: &'static str = "end with a parent";
 }
 
 impl Code for EndCause {
@@ -99,7 +105,8 @@ mod tests {
         complete(&JobStatus::ALL);
         complete(&LedgerStatus::ALL);
         complete(&[EffectClass::Pure, EffectClass::Idempotent, EffectClass::AtMostOnce]);
-        complete(&[WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook]);
+        complete(&[WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook, WaitType::Child]);
+        complete(&[OnParentEnd::Cancel, OnParentEnd::Leave]);
         complete(&[EndCause::Cancel, EndCause::Deadline, EndCause::Pause]);
         complete(&PauseReason::ALL);
         assert_eq!(JobStatus::of(8), None);

@@ -47,6 +47,16 @@ fn look_up<'f>(
         Some(hash) => tx.sql.exists(Query::PlanKnown, [&hash.as_bytes()[..]])?,
         None => false,
     };
+    let parent = match needs.parent {
+        Some(parent) => tx.sql.first(Query::JobStatus, [&parent.to_bytes()[..]], |row| rows::code(row, 0))?,
+        None => None,
+    };
+    let mut standing = BTreeSet::new();
+    for num in needs.delivers {
+        if tx.sql.exists(Query::OutboxKnown, [int(*num)])? {
+            standing.insert(*num);
+        }
+    }
     let client_key = match needs.client_key {
         Some((new, client)) => {
             let name = params![new.agent.as_str(), client.key, new.tenant.as_str()];
@@ -67,7 +77,7 @@ fn look_up<'f>(
         Some(num) => inbox(tx, num, &needs)?,
         None => (Kept::default(), BTreeMap::new()),
     };
-    Ok(Facts { client_key, kept, kept_of, last_event, ledger, plan, signals, succeeded, ..facts })
+    Ok(Facts { client_key, kept, kept_of, last_event, ledger, parent, plan, signals, standing, succeeded, ..facts })
 }
 
 fn ledger(tx: &mut Tx<'_, '_>, needs: &Needs<'_>) -> Result<BTreeMap<IdempotencyKey, LedgerRow>, Error> {

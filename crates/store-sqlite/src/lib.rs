@@ -72,6 +72,7 @@ mod open;
 mod part;
 mod pieces;
 mod pool;
+mod promises;
 mod queries;
 mod read;
 mod request;

@@ -212,10 +212,10 @@ impl Reads<'_> {
 
     /// Jobs that wait for one thing, or for any.
     fn blocked(&mut self, tenant: i64, filter: &JobFilter, limit: usize, on: BlockedOn) -> Result<Vec<Found>, Error> {
-        let all = [WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
+        let all = [WaitType::Child, WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook];
         let asked = |of: &WaitType| match on {
             BlockedOn::Anything => true,
-            BlockedOn::Someone => *of != WaitType::Timer,
+            BlockedOn::Someone => !matches!(of, WaitType::Timer | WaitType::Child),
             BlockedOn::Type(asked) => asked == *of,
         };
         let mut found = Vec::new();

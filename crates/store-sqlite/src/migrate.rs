@@ -13,6 +13,7 @@ pub(crate) const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_tenants.sql"),
     include_str!("../migrations/0004_lists.sql"),
     include_str!("../migrations/0005_open.sql"),
+    include_str!("../migrations/0006_children.sql"),
 ];
 /// Marks the file as one of ours: "aeth".
 pub(crate) const APPLICATION: i64 = 0x6165_7468;

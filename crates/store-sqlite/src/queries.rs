@@ -37,6 +37,8 @@ queries! {
     CheckpointPut = "checkpoint_put";
     CheckpointRead = "checkpoint_read";
     CheckpointSize = "checkpoint_size";
+    ChildInsert = "child_insert";
+    ChildrenPage = "children_page";
     ClientKey = "client_key";
     Commit = "commit";
     DataVersion = "data_version";
@@ -73,6 +75,7 @@ queries! {
     JobHot = "job_hot";
     JobInsert = "job_insert";
     JobNum = "job_num";
+    JobStatus = "job_status";
     JobRenew = "job_renew";
     JobTouch = "job_touch";
     JobUpdate = "job_update";
@@ -113,6 +116,11 @@ queries! {
     MetaSummary = "meta_summary";
     MetaUpdate = "meta_update";
     MetaWrites = "meta_writes";
+    OutboxAbout = "outbox_about";
+    OutboxDelete = "outbox_delete";
+    OutboxInsert = "outbox_insert";
+    OutboxKnown = "outbox_known";
+    OutboxPage = "outbox_page";
     PlanKnown = "plan_known";
     PlanPut = "plan_put";
     PlanRead = "plan_read";

@@ -13,8 +13,8 @@ use aetheris_core::plan::Plan;
 use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
 use aetheris_store::{
-    AgentPage, AgentRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, JobRow, KeptHead,
-    PlanDocument, Scope, TimerRow,
+    AgentPage, AgentRow, ChildPage, ChildRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease,
+    IntentRow, JobRow, KeptHead, PlanDocument, Scope, TimerRow,
 };
 use rusqlite::{Row, params};
 
@@ -22,6 +22,7 @@ use crate::codes::{Code, count, int};
 use crate::documents::Documents;
 use crate::error::Error;
 use crate::history::{self, Bound, Looked, Start};
+use crate::promises;
 use crate::queries::{Prepared, Query};
 use crate::rows::{self, RawEffect};
 use crate::tx::Meta;
@@ -219,6 +220,46 @@ impl Reads<'_> {
             return Ok(Vec::new());
         }
         self.sql.all(Query::TimersByJob, [&job.to_bytes()[..]], rows::timer)
+    }
+
+    pub(crate) fn children(
+        &mut self,
+        scope: &Scope,
+        job: JobId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<ChildPage, Error> {
+        self.at_once(|reads| {
+            let Some(parent) = reads.number(scope, job)? else { return Ok(ChildPage::default()) };
+            let after = match after {
+                Some(after) => match reads.number(scope, after)? {
+                    Some(after) => after,
+                    None => return Ok(ChildPage::default()),
+                },
+                None => 0,
+            };
+            let limit = limit.min(limits::PAGE_JOBS_MAX);
+            let found = reads.sql.all(Query::ChildrenPage, params![parent, after, count(limit + 1)], rows::child)?;
+            let more = found.len() > limit;
+            let children: Vec<ChildRow> = found.into_iter().take(limit).collect();
+            let next = children.last().map(|child| child.row.id).filter(|_| more);
+            Ok(ChildPage { children, next })
+        })
+    }
+
+    pub(crate) fn outbox(&mut self, after: Option<u64>, limit: usize) -> Result<Vec<IntentRow>, Error> {
+        let limit = limit.min(limits::SWEEP_ROWS_MAX);
+        unreadable::page(int(after.unwrap_or(0)), limit, |after, wanted| {
+            self.sql.all(Query::OutboxPage, params![after, count(wanted)], |row| {
+                let num: i64 = row.get(0)?;
+                Ok((num, passed_over(promises::read(row), format_args!("promise {num} in the outbox"))?))
+            })
+        })
+    }
+
+    pub(crate) fn promised(&mut self, author: JobId, target: JobId) -> Result<Vec<IntentRow>, Error> {
+        let about = params![&author.to_bytes()[..], &target.to_bytes()[..]];
+        self.sql.all(Query::OutboxAbout, about, promises::read)
     }
 
     pub(crate) fn due_timers(&mut self, after: Option<&TimerRow>, limit: usize) -> Result<DueTimers, Error> {

@@ -15,7 +15,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::projection::WaitingView;
 use aetheris_core::time::{BootMoment, Span, Timestamp};
 use aetheris_store::{
-    Checkpoint, EffectRow, EventRow, Evidence, ExpiredLease, History, JobRow, KeptHead, KeptSignal, TimerRow,
+    Checkpoint, ChildRow, EffectRow, EventRow, Evidence, ExpiredLease, History, JobRow, KeptHead, KeptSignal, TimerRow,
 };
 use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -194,6 +194,12 @@ pub(crate) fn job(row: &Row<'_>) -> Result<(i64, JobRow), Error> {
 
 /// Where the id stands in a row of the jobs.
 pub(crate) const JOB_ID_AT: usize = 16;
+
+/// A row of `children_page.sql`.
+pub(crate) fn child(row: &Row<'_>) -> Result<ChildRow, Error> {
+    let (_, of) = job(row)?;
+    Ok(ChildRow { node: StepPath::from(text(row, 26)?), on_end: code(row, 27)?, row: of })
+}
 
 /// The id in a row of the jobs, which stands there whatever the rest says.
 pub(crate) fn id_of_job(row: &Row<'_>) -> Result<JobId, Error> {

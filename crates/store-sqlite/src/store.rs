@@ -16,10 +16,10 @@ use aetheris_store::clock::StoreClock;
 use aetheris_store::system::Clock;
 use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
-    AgentPage, AgentRow, Boxed, Bus, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter, DoubtPage,
-    DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Glance, Health, Heartbeat, History,
-    JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal, Scope, Store, StoreError,
-    StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
+    AgentPage, AgentRow, Boxed, Bus, ChildPage, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter,
+    DoubtPage, DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Glance, Health,
+    Heartbeat, History, IntentRow, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal,
+    Scope, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
 
@@ -427,6 +427,24 @@ impl Store for SqliteStore {
 
     fn evidence(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
         Box::pin(self.pool.ask("evidence", move |reads| reads.evidence(&scope, job)))
+    }
+
+    fn children(
+        &self,
+        scope: Scope,
+        job: JobId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Boxed<'_, Result<ChildPage, StoreError>> {
+        Box::pin(self.pool.ask("children", move |reads| reads.children(&scope, job, after, limit)))
+    }
+
+    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+        Box::pin(async move { self.pool.look("outbox", |reads| reads.outbox(after, limit)) })
+    }
+
+    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+        Box::pin(async move { self.pool.look("promised", |reads| reads.promised(author, target)) })
     }
 
     fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {

@@ -49,6 +49,8 @@ pub(crate) struct Changes {
     pub(crate) counts: [i64; STATUSES],
     /// The first moment from which on a job written here can be claimed.
     pub(crate) next_due: Option<Timestamp>,
+    /// Whether something was promised.
+    pub(crate) promised: bool,
     /// How far the database has come, where its folder is to know.
     pub(crate) reached: Option<u64>,
     /// Rows.

@@ -43,6 +43,14 @@ fn look_for(tx: &mut Tx<'_, '_>, job: &HotJob, trace: Trace<'_>) -> Result<Optio
             let names = params![num, &effect.key.to_bytes()[..], effect.permit, Text(&result)];
             tx.sql.first(Query::EffectKnown, names, |row| rows::time(row, 0))?
         }
+        Trace::Delivered(nums) => {
+            for num in nums {
+                if tx.sql.exists(Query::OutboxKnown, [int(*num)])? {
+                    return Ok(None);
+                }
+            }
+            Some(tx.now)
+        }
         Trace::Permit(asked) => {
             let row = tx.sql.first(Query::LedgerByKey, [&asked.key.to_bytes()[..]], rows::ledger)?;
             row.filter(|row| row.permit_id == asked.permit_id).map(|row| row.updated_at)

@@ -6,6 +6,7 @@ use aetheris_core::id::SessionId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::ledger::LedgerRow;
+use aetheris_core::path::StepPath;
 use aetheris_core::projection::{Projection, TimerChange};
 use aetheris_core::time::{BootMoment, Span, Timestamp};
 use aetheris_store::decide::{LedgerChange, Moments, Writes};
@@ -14,6 +15,7 @@ use rusqlite::{ToSql, params};
 
 use crate::codes::{Code, count, int};
 use crate::error::Error;
+use crate::promises;
 use crate::queries::Query;
 use crate::rows::{Conversation, ErrorText, HotJob, Text};
 use crate::tx::Tx;
@@ -46,6 +48,7 @@ pub(crate) fn put(
     effects(tx, unit, num)?;
     inbox(tx, unit, num)?;
     timers(tx, unit)?;
+    outbox(tx, unit)?;
     if let Some(checkpoint) = &unit.checkpoint {
         tx.run(Query::CheckpointPut, params![num, int(checkpoint.seq), checkpoint.version, checkpoint.state])?;
     }
@@ -172,6 +175,11 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, writes: &Writes)
     for (key, value) in &new.labels {
         tx.exactly_one(Query::LabelInsert, params![key, value, &id[..], tenant])?;
         tx.changes.bytes += u64::try_from(key.len() + value.len() + id.len()).unwrap_or(0);
+    }
+    if let Some(parent) = &new.parent {
+        let row = params![&parent.job.to_bytes()[..], num, parent.on_end.code(), parent.node.text()];
+        tx.exactly_one(Query::ChildInsert, row)?;
+        tx.changes.bytes += 32;
     }
     tx.moved(None, row.status);
     if row.status == JobStatus::Pending {
@@ -380,5 +388,22 @@ fn timers(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Error> {
             }
         }
     }
+    Ok(())
+}
+
+/// What was promised and is done with this goes; what this promises comes.
+fn outbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Error> {
+    for num in &unit.delivers {
+        tx.exactly_one(Query::OutboxDelete, [int(*num)])?;
+    }
+    let author = unit.job.to_bytes();
+    for intent in &unit.outbox {
+        let (kind, node, seq) = promises::columns(intent);
+        let target = intent.target(unit.job).to_bytes();
+        let node = node.map(StepPath::text);
+        tx.exactly_one(Query::OutboxInsert, params![kind, &author[..], &target[..], node, seq.map(int)])?;
+        tx.changes.bytes += 64;
+    }
+    tx.changes.promised |= !unit.outbox.is_empty();
     Ok(())
 }

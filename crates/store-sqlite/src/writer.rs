@@ -388,6 +388,9 @@ impl<'c> Writer<'c> {
         for (job, seq) in changes.written {
             self.parts.bus.written(job, seq);
         }
+        if changes.promised {
+            self.parts.bus.promised();
+        }
     }
 
     fn fail(&mut self, requests: Vec<Request>, claims: Claims, failure: &Failure) {

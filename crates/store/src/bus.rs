@@ -34,8 +34,17 @@ pub struct Bus {
 struct Inner {
     count: AtomicUsize,
     followed: Mutex<Followed>,
-    running: Mutex<BTreeMap<JobId, (Fence, CancellationToken)>>,
+    running: Mutex<BTreeMap<JobId, Running>>,
+    outbox: Notify,
     timers: Notify,
+}
+
+/// A run of this process.
+#[derive(Debug)]
+struct Running {
+    ending: CancellationToken,
+    fence: Fence,
+    news: Arc<Notify>,
 }
 
 /// A follower of one job; dropping it ends the following.
@@ -72,15 +81,15 @@ impl Bus {
         }
     }
 
-    /// A run of this process wants to hear that its job's end is asked for.
-    pub fn run_began(&self, job: JobId, fence: Fence, ending: CancellationToken) {
-        self.running().insert(job, (fence, ending));
+    /// A run of this process wants to hear that its job's end is asked for, and of what ends a wait of it.
+    pub fn run_began(&self, job: JobId, fence: Fence, ending: CancellationToken, news: Arc<Notify>) {
+        self.running().insert(job, Running { ending, fence, news });
     }
 
     /// The run under this fence is over; the job's next one may have begun already.
     pub fn run_ended(&self, job: JobId, fence: Fence) {
         let mut running = self.running();
-        if running.get(&job).is_some_and(|(began, _)| *began == fence) {
+        if running.get(&job).is_some_and(|run| run.fence == fence) {
             running.remove(&job);
         }
     }
@@ -88,8 +97,16 @@ impl Bus {
     /// The end of a job was asked for while it ran under this fence; that run, if it is in this process, hears it now
     /// and not with its next heartbeat. A later one has nothing to end.
     pub fn end_requested(&self, job: JobId, fence: Fence) {
-        if let Some((_, ending)) = self.running().get(&job).filter(|(began, _)| *began == fence) {
-            ending.cancel();
+        if let Some(run) = self.running().get(&job).filter(|run| run.fence == fence) {
+            run.ending.cancel();
+        }
+    }
+
+    /// A step of a job may go on for something that was written from outside; its run, if it is in this process, looks now
+    /// and not with its next write.
+    pub fn news(&self, job: JobId) {
+        if let Some(run) = self.running().get(&job) {
+            run.news.notify_one();
         }
     }
 
@@ -103,7 +120,17 @@ impl Bus {
         self.inner.timers.notified().await;
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<JobId, (Fence, CancellationToken)>> {
+    /// Something was promised.
+    pub fn promised(&self) {
+        self.inner.outbox.notify_one();
+    }
+
+    /// Waits for the next [`Bus::promised`].
+    pub async fn outbox_changed(&self) {
+        self.inner.outbox.notified().await;
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<JobId, Running>> {
         self.inner.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -194,7 +221,7 @@ mod tests {
         let (bus, job) = (Bus::default(), JobId::from_u128(1));
         let [first, second] = [1, 2].map(|epoch| Fence { generation: 1, epoch });
         let ending = CancellationToken::new();
-        bus.run_began(job, second, ending.clone());
+        bus.run_began(job, second, ending.clone(), Arc::default());
         bus.end_requested(job, first);
         assert!(!ending.is_cancelled());
         bus.end_requested(job, second);
@@ -207,12 +234,28 @@ mod tests {
         let (bus, job) = (Bus::default(), JobId::from_u128(1));
         let [first, second] = [1, 2].map(|epoch| Fence { generation: 1, epoch });
         let ending = CancellationToken::new();
-        bus.run_began(job, first, CancellationToken::new());
-        bus.run_began(job, second, ending.clone());
+        bus.run_began(job, first, CancellationToken::new(), Arc::default());
+        bus.run_began(job, second, ending.clone(), Arc::default());
         bus.run_ended(job, first);
         bus.end_requested(job, second);
         assert!(ending.is_cancelled());
         bus.run_ended(job, second);
         assert!(bus.running().is_empty());
+    }
+    /// A run that is busy when the news comes hears of it when it waits; that of another job does not.
+    #[tokio::test(start_paused = true)]
+    async fn news_of_a_job_is_heard_by_its_run() {
+        let (bus, news) = (Bus::default(), Arc::<Notify>::default());
+        let [job, other] = [1, 2].map(JobId::from_u128);
+        bus.run_began(job, Fence::default(), CancellationToken::new(), Arc::clone(&news));
+        bus.news(other);
+        #[expect(clippy::disallowed_methods, reason = "around a wait for a hint: no future of a database")]
+        let heard = || tokio::time::timeout(std::time::Duration::from_secs(1), news.notified());
+        assert!(heard().await.is_err());
+        bus.news(job);
+        assert!(heard().await.is_ok());
+        bus.run_ended(job, Fence::default());
+        bus.news(job);
+        assert!(heard().await.is_err());
     }
 }

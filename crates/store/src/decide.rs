@@ -18,6 +18,7 @@ use aetheris_core::id::{EventId, IdempotencyKey, JobId, PermitId, SignalId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::lease::{self, Fence, Holder};
 use aetheris_core::ledger::{LedgerRow, PermitRequest};
+use aetheris_core::plan::OnParentEnd;
 use aetheris_core::projection::Projection;
 use aetheris_core::time::{Reading, Span, Timestamp};
 
@@ -31,12 +32,16 @@ use crate::unit::{ClientKey, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Ne
 pub struct Needs<'u> {
     /// Which job the client's key of a new one has made before.
     pub client_key: Option<(&'u NewJob, &'u ClientKey)>,
+    /// Which of these promises stand.
+    pub delivers: &'u [u64],
     /// How many signals of this key are kept.
     pub kept_of: Option<&'u str>,
     /// Whether the job's last event stands where its row says.
     pub last_event: bool,
     /// The ledger's rows of these invocations.
     pub ledger: BTreeSet<IdempotencyKey>,
+    /// What the parent of a new job is doing, where that is to end with it.
+    pub parent: Option<JobId>,
     /// Whether this plan is in the store.
     pub plan: Option<Hash>,
     /// What is known of these signals, and with any of them all that is kept.
@@ -87,10 +92,14 @@ pub struct Facts<'f> {
     pub last_event: bool,
     /// Rows of the ledger, of any job.
     pub ledger: BTreeMap<IdempotencyKey, LedgerRow>,
+    /// What the parent of a new job is doing; none for one that is not there.
+    pub parent: Option<JobStatus>,
     /// Whether the plan is there.
     pub plan: bool,
     /// The signals that are known.
     pub signals: BTreeMap<SignalId, KnownSignal>,
+    /// The promises that stand, of those that the unit is to keep.
+    pub standing: BTreeSet<u64>,
     /// Invocations with evidence of a success that contradicts the job's history.
     pub succeeded: BTreeSet<IdempotencyKey>,
 }
@@ -151,9 +160,11 @@ pub fn needs(unit: &UnitOfWork) -> Result<Needs<'_>, StoreError> {
     });
     Ok(Needs {
         client_key: new_client_key(unit),
+        delivers: &unit.delivers,
         kept_of: unit.expected_signals.as_ref().map(|expected| expected.key.as_str()),
         last_event: follows(unit),
         ledger: of_ledger.chain(unit.effects.iter().map(|effect| effect.key)).collect(),
+        parent: parent_to_end_with(unit),
         plan: recorded_plan(unit),
         signals: signals.collect(),
         succeeded: permits.collect(),
@@ -162,6 +173,12 @@ pub fn needs(unit: &UnitOfWork) -> Result<Needs<'_>, StoreError> {
 
 fn new_client_key(unit: &UnitOfWork) -> Option<(&NewJob, &ClientKey)> {
     unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?)))
+}
+
+/// The parent of a new job that is to end with it.
+fn parent_to_end_with(unit: &UnitOfWork) -> Option<JobId> {
+    let parent = unit.create.as_ref()?.parent.as_ref()?;
+    (parent.on_end == OnParentEnd::Cancel).then_some(parent.job)
 }
 
 /// Whether it appends to events that are there.
@@ -203,6 +220,7 @@ fn fence_of(facts: &Facts<'_>) -> Fence {
 /// The first that refuses.
 pub fn decide(unit: &UnitOfWork, facts: &Facts<'_>, now: Reading) -> Result<Writes, CommitError> {
     admit(unit, facts, now)?;
+    promises(unit, facts)?;
     let job = facts.job.as_ref();
     let fence = fence_of(facts);
     let (seq, head) = job.map_or((0, Hash::ZERO), |job| (job.seq, job.head));
@@ -229,6 +247,19 @@ pub fn decide(unit: &UnitOfWork, facts: &Facts<'_>, now: Reading) -> Result<Writ
     let seq = seq + u64::try_from(hashes.len()).unwrap_or(u64::MAX);
     let moments = unit.row.as_ref().map(|row| moments(row, now.at));
     Ok(Writes { fence, hashes, head, ledger, moments, seq })
+}
+
+/// What was promised is done once; and no child is created for a job that would have to cancel it.
+fn promises(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<(), Refusal> {
+    let gone = unit.delivers.iter().find(|num| !facts.standing.contains(num));
+    if let Some(num) = gone.filter(|_| !aetheris_fault::planted!("promise-kept-twice")) {
+        return Err(Refusal::Delivered(*num));
+    }
+    let ended = facts.parent.is_none_or(JobStatus::is_terminal);
+    match parent_to_end_with(unit).filter(|_| ended && !aetheris_fault::planted!("child-of-an-ended-parent")) {
+        Some(parent) => Err(Refusal::ParentEnded(parent)),
+        None => Ok(()),
+    }
 }
 
 fn client_key(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<(), Refusal> {
@@ -412,6 +443,8 @@ pub enum Trace<'u> {
     Effect(&'u NewEffect),
     /// A permission of that id.
     Permit(&'u PermitRequest),
+    /// None of these promises stands: this unit has kept them, or somebody else.
+    Delivered(&'u [u64]),
 }
 
 /// By what it is found whether a unit was written, in the order in which a store looks: the first that is there says so.
@@ -431,7 +464,8 @@ pub fn traces(unit: &UnitOfWork) -> Vec<Trace<'_>> {
         LedgerWrite::Permit(request) => Some(Trace::Permit(request)),
         LedgerWrite::Settle(_) | LedgerWrite::Disprove(_) | LedgerWrite::See { .. } => None,
     });
-    signals.chain(evidence).chain(effect).chain(permits).collect()
+    let delivered = (!unit.delivers.is_empty()).then_some(Trace::Delivered(&unit.delivers));
+    signals.chain(evidence).chain(effect).chain(permits).chain(delivered).collect()
 }
 
 #[cfg(test)]
@@ -601,6 +635,7 @@ mod tests {
             agent_version: "1".to_owned(),
             client_key: key.map(|key| ClientKey { body_hash: Hash::of(b"body"), key: key.to_owned() }),
             labels: BTreeMap::new(),
+            parent: None,
             priority: 0,
             session: None,
             tenant: aetheris_core::id::TenantId::default(),

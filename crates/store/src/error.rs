@@ -100,6 +100,12 @@ pub enum Refusal {
     /// The client's key names an earlier job with another request.
     #[error("this idempotency key was already used for a different request, {0}")]
     KeyConflict(JobId),
+    /// What the unit was to do is done, by somebody else.
+    #[error("what was promised under number {0} has been done meanwhile")]
+    Delivered(u64),
+    /// The child was to end with its parent, and that has ended.
+    #[error("{0}, with which the new job was to end, has ended")]
+    ParentEnded(JobId),
     /// There is no such job.
     #[error("there is no such job")]
     UnknownJob,

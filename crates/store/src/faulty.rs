@@ -387,7 +387,15 @@ fn impossible(op: &'static str) -> StoreError {
 
 impl Store for FaultyStore {
     fn commit(&self, unit: UnitOfWork) -> Boxed<'_, Result<Committed, CommitError>> {
-        Box::pin(self.commit_faultily(unit))
+        Box::pin(async move {
+            let promises = !unit.outbox.is_empty();
+            let answer = self.commit_faultily(unit).await;
+            // A process hears what it has promised itself.
+            if let (true, Ok(_), Some(bus)) = (promises, &answer, &self.bus) {
+                bus.promised();
+            }
+            answer
+        })
     }
 
     fn resolve_unknown(&self, unit: &UnitOfWork) -> Boxed<'_, Result<Option<Committed>, StoreError>> {

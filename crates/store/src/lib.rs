@@ -47,13 +47,13 @@ pub use doubt::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
 pub use query::{
-    AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance,
-    History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing, PlanDocument, PutAgent, StoreStatus,
-    TimerRow, Unreadable, WaitPage, WaitRow, WriterStats,
+    AgentPage, AgentRow, BlockedOn, ChildPage, ChildRow, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence,
+    ExpiredLease, Glance, History, IntentRow, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing,
+    PlanDocument, PutAgent, StoreStatus, TimerRow, Unreadable, WaitPage, WaitRow, WriterStats,
 };
 pub use scope::Scope;
 pub use unit::{
-    Checkpoint, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose,
+    Checkpoint, ChildOf, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, NewJob, Purpose,
     UnitOfWork,
 };
 
@@ -251,6 +251,30 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The store cannot be asked now.
     fn kept(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<KeptHead>, StoreError>>;
+
+    /// A page of the jobs that a job has asked for, as they were created, behind one of them.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn children(
+        &self,
+        scope: Scope,
+        job: JobId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Boxed<'_, Result<ChildPage, StoreError>>;
+
+    /// What was promised and is not done, oldest first, that after `after` only.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>>;
+
+    /// What a job has promised about another and is not done, oldest first.
+    ///
+    /// # Errors
+    /// The store cannot be asked now.
+    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>>;
 
     /// Timers that are due, in the order of their moments, those after `after` only; and when the next one is that
     /// is not due yet.

@@ -346,6 +346,7 @@ mod tests {
             agent_version: "1".to_owned(),
             client_key: None,
             labels: std::collections::BTreeMap::new(),
+            parent: None,
             priority: 0,
             session: None,
             tenant: TenantId::default(),

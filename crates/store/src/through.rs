@@ -10,6 +10,8 @@ macro_rules! questions_through {
             agent(tenant: ::aetheris_core::id::TenantId, name: ::aetheris_core::id::AgentName) -> Option<$crate::AgentRow>;
             agents(tenant: ::aetheris_core::id::TenantId, after: Option<::aetheris_core::id::AgentName>, limit: usize) -> $crate::AgentPage;
             ahead_in_session(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
+            children(scope: $crate::Scope, job: ::aetheris_core::id::JobId, after: Option<::aetheris_core::id::JobId>, limit: usize)
+                -> $crate::ChildPage;
             client_key(tenant: ::aetheris_core::id::TenantId, agent: ::aetheris_core::id::AgentName, key: String)
                 -> Option<(::aetheris_core::id::JobId, ::aetheris_core::hash::Hash)>;
             dossiers(from: u64, to: u64) -> $crate::Dossiers;
@@ -32,7 +34,9 @@ macro_rules! questions_through {
             job(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
             jobs(filter: $crate::JobFilter) -> $crate::JobPage;
             kept(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Vec<$crate::KeptHead>;
+            outbox(after: Option<u64>, limit: usize) -> Vec<$crate::IntentRow>;
             plan(hash: ::aetheris_core::hash::Hash) -> Option<$crate::PlanDocument>;
+            promised(author: ::aetheris_core::id::JobId, target: ::aetheris_core::id::JobId) -> Vec<$crate::IntentRow>;
             status() -> $crate::StoreStatus;
             timers(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;
             unresolved(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;

@@ -9,8 +9,9 @@ use aetheris_core::id::{AgentName, EventId, IdempotencyKey, JobId, PermitId, Ses
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{PermitRequest, Settle};
-use aetheris_core::plan::WaitType;
-use aetheris_core::projection::{Projection, TimerChange};
+use aetheris_core::path::StepPath;
+use aetheris_core::plan::{OnParentEnd, WaitType};
+use aetheris_core::projection::{Intent, Projection, TimerChange};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 
@@ -47,11 +48,13 @@ pub enum Purpose {
     Deposit,
     /// Someone answered a doubt.
     Resolve,
+    /// What was promised with another unit is done.
+    Deliver,
 }
 
 impl Purpose {
     /// Every purpose.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Create,
         Self::Permit,
         Self::Record,
@@ -66,6 +69,7 @@ impl Purpose {
         Self::Reclaim,
         Self::Deposit,
         Self::Resolve,
+        Self::Deliver,
     ];
 
     /// Its name.
@@ -86,6 +90,7 @@ impl Purpose {
             Self::Reclaim => "reclaim",
             Self::Deposit => "deposit",
             Self::Resolve => "resolve",
+            Self::Deliver => "deliver",
         }
     }
 }
@@ -110,12 +115,25 @@ pub struct NewJob {
     pub client_key: Option<ClientKey>,
     /// The client's labels.
     pub labels: BTreeMap<String, String>,
+    /// The job that asked for it.
+    pub parent: Option<ChildOf>,
     /// Higher is earlier.
     pub priority: i32,
     /// The conversation.
     pub session: Option<SessionId>,
     /// Whose it is.
     pub tenant: TenantId,
+}
+
+/// Whose child a new job is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChildOf {
+    /// The parent.
+    pub job: JobId,
+    /// Its step.
+    pub node: StepPath,
+    /// What becomes of the child when the parent ends: one that is to end with it is not created any more then.
+    pub on_end: OnParentEnd,
 }
 
 /// Whether the writer goes on holding the job.
@@ -239,6 +257,8 @@ pub struct UnitOfWork {
     pub checkpoint: Option<Checkpoint>,
     /// The row of a new job.
     pub create: Option<NewJob>,
+    /// What was promised with other units and is done with this one, by number: each must stand.
+    pub delivers: Vec<u64>,
     /// Effects to put.
     pub effects: Vec<NewEffect>,
     /// Events to append.
@@ -262,6 +282,8 @@ pub struct UnitOfWork {
     pub lease: LeaseChange,
     /// Changes of the ledger, in order.
     pub ledger: Vec<LedgerWrite>,
+    /// What is to be done later because of it, once.
+    pub outbox: Vec<Intent>,
     /// Whether the author keeps working while this is written. A store need not spin for the answer then.
     pub overlaps: bool,
     /// What it is for.
@@ -279,6 +301,7 @@ impl UnitOfWork {
         Self {
             checkpoint: None,
             create: None,
+            delivers: Vec::new(),
             effects: Vec::new(),
             events: Vec::new(),
             evidence: Vec::new(),
@@ -290,6 +313,7 @@ impl UnitOfWork {
             job,
             lease: LeaseChange::Keep,
             ledger: Vec::new(),
+            outbox: Vec::new(),
             overlaps: false,
             purpose,
             row: None,

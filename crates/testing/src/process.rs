@@ -88,6 +88,12 @@ impl Process {
                 Pulse::default(),
                 sweeping.clone(),
             )));
+            tasks.push(tokio::spawn(aetheris_scheduler::deliver_outbox(
+                part(&rt),
+                options,
+                Pulse::default(),
+                sweeping.clone(),
+            )));
             tasks.push(tokio::spawn(aetheris_scheduler::reclaim_expired(
                 part(&rt),
                 options,

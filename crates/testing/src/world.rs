@@ -346,7 +346,8 @@ impl TestWorld {
         let status = store.status().await?;
         let running = status.jobs.get(&JobStatus::Running).is_some_and(|count| *count > 0);
         let due = store.due_timers(None, 1).await?;
-        if running || !due.timers.is_empty() || self.tools.in_flight() > 0 || self.models.in_flight() > 0 {
+        let promised = !store.outbox(None, 1).await?.is_empty();
+        if running || promised || !due.timers.is_empty() || self.tools.in_flight() > 0 || self.models.in_flight() > 0 {
             return Ok(Pace::Busy);
         }
         let limit = aetheris_core::limits::PAGE_JOBS_MAX;

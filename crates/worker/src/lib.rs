@@ -225,7 +225,7 @@ impl KeptLease {
     fn begin(worker: &Worker, job: JobId, lease: &Arc<Lease>) -> Self {
         let next_beat = worker.rt.system.clock.boot() + worker.options.heartbeat.to_std();
         worker.held.begin(job, Arc::clone(lease), next_beat);
-        worker.rt.store.bus().run_began(job, lease.fence, lease.ending.clone());
+        worker.rt.store.bus().run_began(job, lease.fence, lease.ending.clone(), Arc::clone(&lease.news));
         let (bus, held) = (worker.rt.store.bus().clone(), Arc::clone(&worker.held));
         Self { bus, held, job, lease: Arc::clone(lease) }
     }

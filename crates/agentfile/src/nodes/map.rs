@@ -9,8 +9,9 @@ use crate::error::Code;
 use crate::read::{Fields, Item, listed, shortened};
 use crate::tree::Data;
 
-const KINDS: [(&str, Kind); 3] = [("tool", Kind::Tool), ("llm", Kind::Llm), ("transform", Kind::Transform)];
-const KINDS_NOT_YET: [&str; 2] = ["agent", "job"];
+const KINDS: [(&str, Kind); 4] =
+    [("tool", Kind::Tool), ("llm", Kind::Llm), ("transform", Kind::Transform), ("job", Kind::Job)];
+const KINDS_NOT_YET: [&str; 1] = ["agent"];
 const ON_ITEM_FAILURE: [(&str, OnItemFailure); 2] =
     [("stop", OnItemFailure::Stop), ("collect", OnItemFailure::Collect)];
 /// Keys that only a whole node has.

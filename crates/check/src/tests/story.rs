@@ -141,6 +141,7 @@ pub(super) fn created() -> JobCreated {
         execution_version: "1".into(),
         labels: BTreeMap::new(),
         message: Json::null(),
+        parent: None,
         priority: 0,
         run_at: None,
         session: None,

@@ -159,6 +159,7 @@ pub(super) async fn held_up(client: &Client, job: &JobView) -> Option<WhyView> {
         | WhyCode::PausedBy
         | WhyCode::RestoredHold
         | WhyCode::WaitingApproval
+        | WhyCode::WaitingChild
         | WhyCode::WaitingSignal
         | WhyCode::WaitingTime => false,
     };

@@ -205,6 +205,7 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
 async fn hold(staged: &Staged, system: System, out: &Out) -> Result<Holds, Error> {
     let store = wiring::open_sqlite(&staged.path, &system)?;
     let rt = Runtime::offline(store, system);
+    deliver(&rt).await?;
     // First: what this restore holds is paused afterwards too.
     let mut holds = held_before(&rt).await?;
     let statuses: Vec<_> = JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused).collect();
@@ -248,6 +249,21 @@ async fn hold_mended(staged: &Staged, jobs: &[JobId], system: System, holds: &mu
         }
     }
     Ok(lost)
+}
+
+/// Does what the staged copy has promised and not done: a child job that was asked for is there then, and held like any other.
+/// What cannot be done cannot be done by the server either, for as long as it cannot be read.
+async fn deliver(rt: &Runtime) -> Result<(), Error> {
+    // What is done may promise more: a child that is cancelled has children of its own.
+    for _ in 0..=2 * limits::CHILD_DEPTH_MAX {
+        let left = aetheris_scheduler::deliver_all(rt).await;
+        let left = left.map_err(|error| anyhow::anyhow!("child jobs cannot be brought up to date: {error}"))?;
+        let empty = rt.store.outbox(None, 1).await.map_err(anyhow::Error::from)?.is_empty();
+        if left || empty {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// What is paused in the staged copy, and by whom. Each job that a restore has held is read: one that has been damaged

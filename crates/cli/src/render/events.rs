@@ -84,6 +84,8 @@ pub fn summary(kind: &str, payload: &str) -> String {
         "node_refining" => {
             format!("{} round {}: {}", words.get("node"), words.get("round"), words.join(&["by", "feedback"]))
         }
+        "child_started" => words.join(&["node", "agent", "child", "message"]),
+        "child_ended" => child_ended(&payload, &words),
         "value_recorded" => format!("{} {}", words.get("node"), payload["values"]),
         "tool_invocation_started" => format!("{} permit {}", words.join(&["node", "tool"]), words.get("permit")),
         "tool_invocation_finished" => words.join(&["node", "outcome", "source", "error"]),
@@ -116,6 +118,16 @@ fn wait_completed(payload: &Value, words: &Words<'_>) -> String {
         Some(signal) => format!("{} by a signal: {}", words.get("node"), json_line(&signal["payload"])),
         None => format!("{} by time", words.get("node")),
     }
+}
+
+fn child_ended(payload: &Value, words: &Words<'_>) -> String {
+    let outcome = &payload["outcome"];
+    let said = match (outcome.get("completed"), outcome.get("failed")) {
+        (Some(completed), _) => format!("completed: {}", json_line(&completed["result"])),
+        (None, Some(failed)) => format!("failed: {}", Words(failed).get("error")),
+        (None, None) => "was cancelled".to_owned(),
+    };
+    format!("{} {said}", words.join(&["node", "child"]))
 }
 
 fn answer(payload: &Value) -> String {

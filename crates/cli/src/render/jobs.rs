@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_api::{Command, InDoubtNext, JobView, KeptView, PausedView, TraceStep, UsageView, WaitingView, WhyView};
+use aetheris_api::{
+    Command, InDoubtNext, JobView, KeptView, ParentView, PausedView, TraceStep, UsageView, WaitingView, WhyView,
+};
 use aetheris_core::event::{DoubtOutcome, EndCause, PauseReason};
 use aetheris_core::id::JobId;
 use aetheris_core::limits;
@@ -169,6 +171,9 @@ fn fields(job: &JobView, why: &[WhyView], style: Style, now: Now) -> String {
     if let Some(session) = &job.session_id {
         fields.push(("session", one_line(session.as_str())));
     }
+    if let Some(ParentView { job_id, node_id, .. }) = &job.parent {
+        fields.push(("parent", format!("{job_id}, step {node_id}")));
+    }
     if !job.labels.is_empty() {
         let labels: Vec<String> = job.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         fields.push(("labels", one_line(&labels.join(" "))));
@@ -229,6 +234,7 @@ pub fn wait(job: &JobView, waiting: &WaitingView, program: &str, style: Style, n
         (false, WaitType::Human) => format!("{node} waits for a person{reason}"),
         (false, WaitType::Signal) => format!("{node} waits for a signal{reason}"),
         (false, WaitType::Webhook) => format!("{node} waits for a webhook{reason}"),
+        (false, WaitType::Child) => format!("{node} waits for a child job{reason}"),
         (false, WaitType::Timer) => format!("{node} waits for time{reason}"),
     };
     let mut text = format!("{}\n", style.paint(Tone::Attention, &wrap(&what, style.columns, 0, 2)));

@@ -147,6 +147,10 @@ events! {
     ValueRecorded = 26, "value_recorded", 1;
     /// The output of a step was rejected: another round follows.
     NodeRefining = 27, "node_refining", 1;
+    /// A step asks for a child job, which is created later.
+    ChildStarted = 28, "child_started", 1;
+    /// A child job has ended, and the step that waits for it is told.
+    ChildEnded = 29, "child_ended", 1;
 }
 
 impl EventKind {
@@ -161,6 +165,7 @@ impl EventKind {
             | Self::ToolInvocationStarted
             | Self::ValueRecorded
             | Self::NodeRefining
+            | Self::ChildStarted
             | Self::JobWaiting => true,
             Self::JobCreated
             | Self::PlanGenerated
@@ -181,6 +186,7 @@ impl EventKind {
             | Self::JobPaused
             | Self::JobResumed
             | Self::JobPauseRequested
+            | Self::ChildEnded
             | Self::SignalRefused => false,
         }
     }
@@ -213,6 +219,8 @@ impl EventKind {
             | Self::SignalRefused
             | Self::ValueRecorded
             | Self::NodeRefining
+            | Self::ChildStarted
+            | Self::ChildEnded
             | Self::JobPauseRequested => false,
         }
     }
@@ -243,6 +251,8 @@ impl Event {
             Self::SignalRefused(e) => Some(&e.node),
             Self::ValueRecorded(e) => Some(&e.node),
             Self::NodeRefining(e) => Some(&e.node),
+            Self::ChildStarted(e) => Some(&e.node),
+            Self::ChildEnded(e) => Some(&e.node),
             Self::JobFailed(e) => e.node.as_ref(),
             Self::JobCreated(_)
             | Self::PlanGenerated(_)
@@ -286,12 +296,12 @@ mod tests {
     #[test]
     fn kinds_keep_their_numbers_and_names() {
         let codes: Vec<u8> = EventKind::ALL.iter().map(|kind| kind.code()).collect();
-        assert_eq!(codes, (1..=27).collect::<Vec<u8>>());
+        assert_eq!(codes, (1..=29).collect::<Vec<u8>>());
         for kind in EventKind::ALL {
             assert_eq!(EventKind::from_code(kind.code()), Some(*kind));
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
-        assert_eq!((EventKind::from_code(0), EventKind::from_code(28)), (None, None));
+        assert_eq!((EventKind::from_code(0), EventKind::from_code(30)), (None, None));
         assert_eq!(EventKind::JobCreated.as_str(), "job_created");
         assert!(EventKind::ALL.iter().all(|kind| kind.schema_version() >= 1));
     }
@@ -307,6 +317,7 @@ mod tests {
             EventKind::ToolInvocationStarted,
             EventKind::ValueRecorded,
             EventKind::NodeRefining,
+            EventKind::ChildStarted,
         ];
         assert_eq!(growing, expected);
     }

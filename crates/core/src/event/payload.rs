@@ -1,6 +1,7 @@
 //! What events say. Fields stand in alphabetical order (see the parent module).
 
 mod branch;
+mod child;
 mod job;
 mod refine;
 #[cfg(test)]
@@ -8,6 +9,7 @@ mod tests;
 mod value;
 
 pub use branch::*;
+pub use child::*;
 pub use job::*;
 pub use refine::*;
 pub use value::*;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Join, MapNode, OnFailure};
+use super::{JobNode, Join, MapNode, OnFailure};
 use crate::id::{NodeId, ToolName};
 use crate::json::Json;
 use crate::retry::RetryPolicy;
@@ -14,6 +14,8 @@ use crate::time::Span;
 pub enum WaitType {
     /// A person.
     Human,
+    /// The end of a job that the step has asked for.
+    Child,
     /// Any program.
     Signal,
     /// Only time.
@@ -28,6 +30,7 @@ impl WaitType {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Human => "human",
+            Self::Child => "child",
             Self::Signal => "signal",
             Self::Timer => "timer",
             Self::Webhook => "webhook",
@@ -108,6 +111,8 @@ pub enum NodeKind {
     /// What a model is asked about the outputs of other nodes. It is not scheduled by itself: it runs as the step `n/critic` of
     /// each node that names it.
     Critic(LlmNode),
+    /// Another agent gets a message, as a child of this job.
+    Job(JobNode),
     /// A model call.
     Llm(LlmNode),
     /// The same work for each item of a list.
@@ -134,6 +139,7 @@ impl NodeKind {
         match self {
             Self::Condition => "condition",
             Self::Critic(_) => "critic",
+            Self::Job(_) => "job",
             Self::Llm(_) => "llm",
             Self::Map(_) => "map",
             Self::Sleep(_) => "sleep",
@@ -150,6 +156,7 @@ impl NodeKind {
             Self::Sleep(_) | Self::Wait(_) => true,
             Self::Condition
             | Self::Critic(_)
+            | Self::Job(_)
             | Self::Llm(_)
             | Self::Map(_)
             | Self::Tool { .. }
@@ -161,7 +168,7 @@ impl NodeKind {
     #[must_use]
     pub const fn is_for_items(&self) -> bool {
         match self {
-            Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
+            Self::Job(_) | Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
             Self::Condition | Self::Critic(_) | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
         }
     }
@@ -211,6 +218,7 @@ impl Work {
             NodeKind::Map(map) => Some(map),
             NodeKind::Condition
             | NodeKind::Critic(_)
+            | NodeKind::Job(_)
             | NodeKind::Llm(_)
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }

@@ -76,6 +76,7 @@ pub fn refused_rounds(node: &Node, tools: &BTreeMap<ToolName, Tool>) -> Vec<Grap
         | NodeKind::Sleep(_)
         | NodeKind::Tool { .. }
         | NodeKind::Transform(_)
+        | NodeKind::Job(_)
         | NodeKind::Wait(_) => None,
     };
     again.filter_map(refused).collect()

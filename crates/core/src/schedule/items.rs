@@ -35,31 +35,58 @@ pub(super) fn steps_of<'a>(
     waits: &impl Fn(&StepPath) -> bool,
 ) -> Vec<Step<'a>> {
     let Some((map, items)) = under_way(state, node) else { return vec![at_work(state, plan, Step::from(node))] };
-    let stopped = items.stopped_by.is_some();
-    let begun = items.open.iter().map(|item| at_work(state, plan, Step::of_item(node, map, *item)));
-    let mut steps: Vec<Step<'a>> = begun.filter(|step| stopped || !waits(&step.path)).collect();
-    if !stopped {
-        let room = items_at_once(map).saturating_sub(steps.len());
+    let Left { mut steps, room } = left((state, plan), node, (map, items), waits);
+    if items.stopped_by.is_none() {
         steps.extend((items.begun..items.count).take(room).map(|item| Step::of_item(node, map, item)));
     }
     steps
 }
 
+/// What can go on of the items that have begun, and how many more may begin.
+struct Left<'a> {
+    room: usize,
+    steps: Vec<Step<'a>>,
+}
+
+fn left<'a>(
+    (state, plan): Job<'_, 'a>,
+    node: &'a Node,
+    (map, items): (&'a MapNode, &ItemsState),
+    waits: &impl Fn(&StepPath) -> bool,
+) -> Left<'a> {
+    let stopped = items.stopped_by.is_some();
+    let begun = items.open.iter().map(|item| at_work(state, plan, Step::of_item(node, map, *item)));
+    let (mut with_children, mut steps) = (0, Vec::new());
+    for step in begun {
+        // Others work on it: it keeps its place, and goes on when its child has ended, also once its map has failed.
+        let with_child = state.steps.get(&step.path).is_some_and(|step| step.awaited_child().is_some());
+        let waits = waits(&step.path);
+        with_children += usize::from(waits && with_child);
+        if !waits || (stopped && !with_child) {
+            steps.push(step);
+        }
+    }
+    Left { room: items_at_once(map).saturating_sub(steps.len() + with_children), steps }
+}
+
 /// What is left of maps with which the job fails: the items that are to be given up, then the maps themselves. Nothing else
 /// of the job goes on.
 #[must_use]
-pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan) -> Vec<Step<'a>> {
+pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan, waits: impl Fn(&StepPath) -> bool) -> Vec<Step<'a>> {
+    let waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
     let failed = state.steps.iter().filter(|(path, step)| path.item().is_some() && step.fails_job());
     let nodes: BTreeSet<&NodeId> = failed.map(|(path, _)| path.node()).collect();
     let running = nodes.into_iter().filter(|node| state.node_status(node) == StepStatus::Running);
-    running.filter_map(|node| plan.node(node)).flat_map(|node| steps_of((state, plan), node, &|_| false)).collect()
+    running.filter_map(|node| plan.node(node)).flat_map(|node| steps_of((state, plan), node, &waits)).collect()
 }
 
 /// Whether a node is a map all of whose items that have not ended wait, and no other may begin.
-pub(super) fn all_wait((state, plan): Job<'_, '_>, node: &Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
-    let Some((map, items)) = under_way(state, node) else { return false };
-    let item_waits = |item: &u32| waits(&at_work(state, plan, Step::of_item(node, map, *item)).path);
-    items.stopped_by.is_none() && items.begun == items.count && items.open.iter().all(item_waits)
+pub(super) fn all_wait<'a>((state, plan): Job<'_, 'a>, node: &'a Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
+    let Some(under_way) = under_way(state, node) else { return false };
+    let (_, items) = under_way;
+    let Left { room, steps } = left((state, plan), node, under_way, waits);
+    let begins = items.stopped_by.is_none() && items.begun < items.count && room > 0;
+    !begins && steps.is_empty()
 }
 
 #[cfg(test)]
@@ -197,7 +224,7 @@ mod tests {
                 StepState { absorbed: stopped_by.is_none(), status: StepStatus::Failed, ..StepState::default() };
             state.steps.insert(StepPath::of_item(node.into(), 1), failed);
         }
-        let left: Vec<String> = ending(&state, &plan).iter().map(|step| step.path.to_string()).collect();
+        let left: Vec<String> = ending(&state, &plan, |_| false).iter().map(|step| step.path.to_string()).collect();
         assert_eq!(left, ["m[0]", "m[2]"]);
     }
 }

@@ -1,7 +1,9 @@
 //! What each event does to the state, and what the tables refuse.
 
 use super::{Ending, Invocation, ItemsState, JobState, Output, Ownership, PlanRef, StepState, Timer, WaitPhase};
-use crate::event::{self, Answer, BranchStatus, Event, Recorded, RequeueReason, TimerId, Verdict, WaitEnd};
+use crate::event::{
+    self, Answer, BranchStatus, ChildOutcome, Event, Recorded, RequeueReason, TimerId, Verdict, WaitEnd,
+};
 use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
 use crate::limits;
@@ -135,6 +137,8 @@ impl JobState {
             Event::InDoubtResolved(e) => self.doubt_resolved(e)?,
             Event::ValueRecorded(e) => self.value_recorded(e)?,
             Event::NodeRefining(e) => self.refining(e)?,
+            Event::ChildStarted(e) => self.child_started(e)?,
+            Event::ChildEnded(e) => self.child_ended(e)?,
         }
         self.seq += 1;
         Ok(())
@@ -178,6 +182,7 @@ impl JobState {
         self.agent_version.clone_from(&e.agent_version);
         self.labels.clone_from(&e.labels);
         self.message = e.message.clone();
+        self.parent.clone_from(&e.parent);
         self.session.clone_from(&e.session);
         self.tenant = e.tenant.clone();
         self.not_before = e.run_at;
@@ -299,6 +304,9 @@ impl JobState {
         if step.items.as_ref().is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
         }
+        if success && step.awaited_child().is_some() {
+            return Err(Illegal::Contradiction(format!("node `{}` cannot end: its child job has not", e.node)));
+        }
         step.absorbed = e.absorbed;
         step.error.clone_from(&e.error);
         step.given_up = e.given_up;
@@ -359,10 +367,16 @@ fn ending(e: &event::NodeFinished) -> StepTrigger {
     }
 }
 
-/// The output that an end does not tell: what the items of a map came to, what the signal of a wait brought, or nothing.
-fn untold_output(step: &StepState) -> Output {
+/// The output that an end does not tell: what the items of a map came to, what the signal of a wait brought, what its child
+/// answered, or nothing.
+fn untold_output(step: &mut StepState) -> Output {
     if step.items.is_some() {
         return Output::Items;
+    }
+    if let Some(child) = step.child.as_mut().filter(|child| child.waits)
+        && let Some(ChildOutcome::Completed { result }) = &mut child.end
+    {
+        return Output::Inline(std::mem::replace(result, crate::json::Json::null()));
     }
     Output::Inline(match &step.wait_end {
         Some(WaitEnd::Signal { payload, .. }) => payload.clone(),

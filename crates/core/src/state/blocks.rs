@@ -67,13 +67,14 @@ impl Blocks {
     }
 
     /// The one that stands for all of them where there is room for one: one that a person ends before one that a program
-    /// ends, and these before those that end by themselves; of the same kind the oldest.
+    /// ends, these before children, and those before what only time ends; of the same kind the oldest.
     #[must_use]
     pub fn foremost(&self) -> Option<&Blocked> {
         let rank = |blocked: &Blocked| match blocked.wait_type {
             WaitType::Human => 0,
             WaitType::Signal | WaitType::Webhook => 1,
-            WaitType::Timer => 2,
+            WaitType::Child => 2,
+            WaitType::Timer => 3,
         };
         self.iter().min_by_key(|blocked| (rank(blocked), age(blocked)))
     }

@@ -7,6 +7,7 @@
 mod apply;
 mod blocks;
 mod calls;
+mod children;
 mod invocation;
 mod items;
 mod pause;
@@ -21,6 +22,7 @@ mod waits;
 
 pub use apply::Illegal;
 pub use blocks::{Blocked, Blocks};
+pub use children::{Child, ChildCount};
 pub use invocation::{Doubt, Invocation, InvocationPhase};
 pub use items::ItemsState;
 pub use values::Values;
@@ -30,8 +32,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, PauseReason, Source, StepResult, TimerId, Verdict,
-    WaitEnd,
+    Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, Parent, PauseReason, Source, StepResult, TimerId,
+    Verdict, WaitEnd,
 };
 use crate::hash::Hash;
 use crate::id::{
@@ -64,6 +66,9 @@ pub struct StepState {
     /// It failed, and its job goes on.
     #[serde(default, skip_serializing_if = "usage::is_false")]
     pub absorbed: bool,
+    /// The job that it has asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub child: Option<Child>,
     /// The doubt about its call.
     pub doubt: Option<Doubt>,
     /// Why its last try failed.
@@ -192,6 +197,7 @@ impl Default for StepState {
     fn default() -> Self {
         Self {
             absorbed: false,
+            child: None,
             doubt: None,
             error: None,
             feedback: None,
@@ -315,6 +321,9 @@ pub struct JobState {
     /// What it is blocked on.
     #[serde(rename = "blocked")]
     pub blocks: Blocks,
+    /// How many child jobs it has asked for.
+    #[serde(default, skip_serializing_if = "ChildCount::is_none")]
+    pub children: ChildCount,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// Why its end, or a pause, was asked for while a worker holds it.
@@ -340,6 +349,9 @@ pub struct JobState {
     pub not_before_delay: Option<Span>,
     /// Who holds it.
     pub owner: Option<Ownership>,
+    /// The job whose step asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// Why it is held still. Left out where it is not: a state has the hash that it had before there were pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<Paused>,
@@ -377,6 +389,7 @@ impl JobState {
             agent: AgentName::from(""),
             agent_version: String::new(),
             blocks: Blocks::default(),
+            children: ChildCount::default(),
             created_at: Timestamp::default(),
             end_requested: None,
             ended_at: None,
@@ -389,6 +402,7 @@ impl JobState {
             not_before: None,
             not_before_delay: None,
             owner: None,
+            parent: None,
             paused: None,
             plan: None,
             priority: 0,
@@ -418,7 +432,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 6;
+    pub const VERSION: u16 = 7;
 
     /// The hash of the canonical form of this state.
     #[must_use]

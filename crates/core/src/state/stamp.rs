@@ -69,7 +69,9 @@ impl JobState {
             | Event::CommandCommitted(_)
             | Event::TimerFired(_)
             | Event::InDoubtResolved(_)
-            | Event::NodeRefining(_) => {}
+            | Event::NodeRefining(_)
+            | Event::ChildStarted(_)
+            | Event::ChildEnded(_) => {}
         }
     }
 

@@ -1,10 +1,11 @@
 //! What a job waits for: steps that begin to wait, and the ends of their waits.
 
-use super::{Blocked, Illegal, JobState, WaitPhase, WaitRecord};
+use super::{Blocked, Illegal, JobState, StepState, WaitPhase, WaitRecord};
 use crate::event::{self, TimerId, WaitEnd};
 use crate::job::JobTrigger;
 use crate::limits;
 use crate::path::StepPath;
+use crate::plan::WaitType;
 use crate::step::{StepStatus, StepTrigger};
 use crate::time::Timestamp;
 
@@ -25,6 +26,10 @@ impl JobState {
                 return Err(Illegal::Contradiction(format!("node `{}` is not in doubt", e.node)));
             }
         } else {
+            let awaited = self.steps.get(&e.node).and_then(StepState::awaited_child);
+            if awaited.is_some() != (e.wait_type == WaitType::Child) {
+                return Err(Illegal::Contradiction(format!("node `{}` waits for something else", e.node)));
+            }
             self.step(&e.node, StepTrigger::Wait)?;
         }
         if let Some(key) = &e.correlation_key {

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, PermitId, SignalId, TenantId};
+use aetheris_core::id::{AttemptId, EventId, IdempotencyKey, InstanceId, JobId, PermitId, SignalId, TenantId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::plan::{EffectClass, OnParentEnd, WaitType};
 use aetheris_core::state::{JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
@@ -34,7 +34,7 @@ fn timer() -> impl Strategy<Value = TimerId> {
 }
 
 fn wait_type() -> impl Strategy<Value = WaitType> {
-    select(vec![WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook])
+    select(vec![WaitType::Human, WaitType::Signal, WaitType::Timer, WaitType::Webhook, WaitType::Child])
 }
 
 fn created() -> impl Strategy<Value = Event> {
@@ -45,6 +45,7 @@ fn created() -> impl Strategy<Value = Event> {
             execution_version: "0".to_owned(),
             labels: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
             message,
+            parent: None,
             priority: 3,
             run_at: Some(Timestamp::from_micros(7)),
             session: session.map(Into::into),
@@ -128,8 +129,31 @@ fn step_events() -> impl Strategy<Value = Event> {
         }),
         4 => (node(), failure(), 0u64..9)
             .prop_map(|(node, error, after_us)| NodeRetryScheduled { after_us, error, model: None, node }.into()),
-        12 => (node(), 1u32..4).prop_map(|(node, round)| {
+        18 => (node(), 1u32..4).prop_map(|(node, round)| {
             NodeRefining { by: Judge::Schema, feedback: "no".to_owned(), node: node.base(), round }.into()
+        }),
+        6 => (node(), any::<bool>(), any::<bool>(), value()).prop_map(|(node, waits, leave, message)| {
+            ChildStarted {
+                agent: "other".into(),
+                agent_version: "1".to_owned(),
+                child: JobId::from_u128(6),
+                deadline_us: waits.then_some(7),
+                depth: 1,
+                message,
+                node,
+                on_parent_end: if leave { OnParentEnd::Leave } else { OnParentEnd::Cancel },
+                plan_hash: Hash::of(b"plan"),
+                planner: "static".to_owned(),
+                session: leave.then(|| "s".into()),
+                sessions: vec![Hash::of(b"above")],
+                until: waits.then_some(Timestamp::from_micros(9)),
+                waits,
+            }
+            .into()
+        }),
+        18 => (node(), proptest::option::of(value())).prop_map(|(node, result)| {
+            let outcome = result.map_or(ChildOutcome::Cancelled, |result| ChildOutcome::Completed { result });
+            ChildEnded { child: JobId::from_u128(6), node, outcome }.into()
         }),
         1 => node().prop_map(|node| NodeSkipped { node, reason: SkipReason::Condition }.into()),
         1 => (node(), any::<u64>(), 1usize..4).prop_map(|(node, chance, count)| {
@@ -246,6 +270,16 @@ pub(crate) fn fitted(event: Event, state: &JobState) -> Event {
             let mut running = state.steps.iter().filter(|(_, step)| step.status == StepStatus::Running);
             finished.node = running.next().map_or(finished.node, |(path, _)| path.clone());
             finished.into()
+        }
+        Event::JobWaiting(mut waiting) if waiting.wait_type == WaitType::Child => {
+            let mut awaited = state.steps.iter().filter(|(_, step)| step.awaited_child().is_some());
+            waiting.node = awaited.next().map_or(waiting.node, |(path, _)| path.clone());
+            waiting.into()
+        }
+        Event::ChildEnded(mut ended) => {
+            let mut awaited = state.steps.iter().filter(|(_, step)| step.awaited_child().is_some());
+            ended.node = awaited.next().map_or(ended.node, |(path, _)| path.clone());
+            ended.into()
         }
         Event::NodeRefining(mut refining) => {
             let mut judged = state.steps.iter().filter(|(_, step)| step.status == StepStatus::Validating);

@@ -38,6 +38,7 @@ fn called() -> JobState {
             execution_version: String::new(),
             labels: std::collections::BTreeMap::new(),
             message: Json::null(),
+            parent: None,
             priority: 0,
             run_at: None,
             session: None,

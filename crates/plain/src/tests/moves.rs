@@ -6,10 +6,11 @@ use aetheris_check::Invariant::D1;
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::*;
 use aetheris_core::hash::Hash;
-use aetheris_core::id::EventId;
+use aetheris_core::id::{EventId, JobId};
+use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{EffectClass, WaitType};
+use aetheris_core::plan::{EffectClass, OnParentEnd, WaitType};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 use rusqlite::params;
@@ -304,7 +305,7 @@ fn write(evidence: &Evidence, job: &str, events: &[Event]) -> bool {
 #[test]
 fn both_tables_agree_about_every_event_at_every_moment() {
     let (evidence, mut takes) = (Evidence::new().unwrap(), BTreeMap::new());
-    for (moment, before) in moments().into_iter().chain(moments_of_rounds()) {
+    for (moment, before) in moments().into_iter().chain(moments_of_rounds().into_iter().chain(moments_of_children())) {
         assert!(write(&evidence, moment, &before), "{moment}");
         takes.insert(moment.to_owned(), true);
         for event in every_event() {
@@ -379,6 +380,53 @@ fn moments_of_rounds() -> Vec<(&'static str, Vec<Event>)> {
             let rejected = gave("ask@1", Verdict::Reject);
             in_rounds(Verdict::Reject, &[refining("ask", 1), started_at("ask@1"), rejected, refining("ask", 2)])
         }),
+    ]
+}
+
+fn asks_child(node: &str, waits: bool) -> Event {
+    ChildStarted {
+        agent: "other".into(),
+        agent_version: "1".to_owned(),
+        child: JobId::from_u128(7),
+        deadline_us: None,
+        depth: 1,
+        message: Json::null(),
+        node: node.into(),
+        on_parent_end: OnParentEnd::Cancel,
+        plan_hash: Hash::ZERO,
+        planner: "static".to_owned(),
+        session: None,
+        sessions: Vec::new(),
+        until: None,
+        waits,
+    }
+    .into()
+}
+
+fn child_ended(node: &str) -> Event {
+    ChildEnded { child: JobId::from_u128(7), node: node.into(), outcome: ChildOutcome::Cancelled }.into()
+}
+
+fn waits_for_child() -> Event {
+    waiting("ask", None, WaitType::Child).into()
+}
+
+fn moments_of_children() -> Vec<(&'static str, Vec<Event>)> {
+    let of = |then: &[Event]| [made(), vec![claim(), started_at("ask")], then.to_vec()].concat();
+    let asked_for = || asks_child("ask", true);
+    let cancel = JobCancelRequested { cause: EndCause::Cancel }.into();
+    vec![
+        ("a child is asked for", of(&[asked_for()])),
+        ("a child is not waited for", of(&[asks_child("ask", false)])),
+        ("a child is asked for, and a cancel", of(&[asked_for(), cancel])),
+        ("a child is asked for, and it is requeued", of(&[asked_for(), requeued()])),
+        ("a child is asked for, and it is paused", of(&[asked_for(), asked(), paused()])),
+        ("a child has ended before it was waited for", of(&[asked_for(), child_ended("ask")])),
+        ("a child is waited for", of(&[asked_for(), waits_for_child()])),
+        ("a child is waited for, paused", of(&[asked_for(), waits_for_child(), paused()])),
+        ("a child has ended", of(&[asked_for(), waits_for_child(), child_ended("ask")])),
+        ("a child has ended, claimed", of(&[asked_for(), waits_for_child(), child_ended("ask"), claim()])),
+        ("a child has ended, paused", of(&[asked_for(), waits_for_child(), paused(), child_ended("ask")])),
     ]
 }
 
@@ -482,6 +530,11 @@ fn every_event() -> Vec<Event> {
         waiting("pay", Some("other"), WaitType::Signal).into(),
         ValueRecorded { node: StepPath::from("pay"), values: vec![Drawn::uuid(7)] }.into(),
         started_at("ask@1"),
+        asks_child("ask", true),
+        asks_child("pay", false),
+        child_ended("ask"),
+        child_ended("pay"),
+        waits_for_child(),
         started_at("ask/critic"),
         NodeSkipped { node: StepPath::from("ask@1"), reason: SkipReason::Condition }.into(),
     ];

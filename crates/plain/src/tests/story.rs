@@ -224,6 +224,7 @@ pub(super) fn created() -> JobCreated {
         execution_version: "1".into(),
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
+        parent: None,
         priority: 0,
         run_at: None,
         session: None,

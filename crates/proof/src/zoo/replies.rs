@@ -93,6 +93,7 @@ async fn story(world: &World, op: Op) -> Result<()> {
         Op::Commit(Purpose::Resolve) => answered(world).await,
         Op::Commit(
             Purpose::Create
+            | Purpose::Deliver
             | Purpose::Permit
             | Purpose::Record
             | Purpose::Finish

@@ -339,6 +339,7 @@ fn wait_of(node: &Node) -> Option<&WaitNode> {
     match &node.work.kind {
         NodeKind::Wait(wait) => Some(wait),
         NodeKind::Condition
+        | NodeKind::Job(_)
         | NodeKind::Critic(_)
         | NodeKind::Llm(_)
         | NodeKind::Map(_)

@@ -23,6 +23,8 @@ use super::{Lease, Stop};
 /// Where a step stands when its body begins. What the body says counts only as long as it stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
+    /// Whether it has been told how its child has ended.
+    told: bool,
     permit: Option<PermitId>,
     status: StepStatus,
     tries: u32,
@@ -32,6 +34,7 @@ impl Position {
     pub(super) fn of(state: &JobState, path: &StepPath) -> Self {
         let step = state.steps.get(path);
         Self {
+            told: step.and_then(|step| step.child.as_ref()).is_some_and(|child| child.end.is_some()),
             permit: step.and_then(|step| step.invocation.as_ref()).map(|call| call.permit_id),
             status: state.step_status(path),
             tries: step.map_or(0, |step| step.tries),

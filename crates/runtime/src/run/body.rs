@@ -6,13 +6,15 @@ use std::time::Duration;
 use aetheris_core::event::Failure;
 use aetheris_core::limits;
 use aetheris_core::plan::EffectClass;
+use aetheris_core::schema;
 use aetheris_core::time::{Reading, Timestamp};
 use aetheris_store::Purpose;
 use tokio_util::sync::CancellationToken;
 
-use super::prepared::{Arrival, Asked, Body, Clocks, Permit, Reached, Role, Said};
+use super::prepared::{AgentFound, Arrival, Asked, Body, ChildWanted, Clocks, Permit, Reached, Role, Said};
 use super::{Lease, Stop};
 use crate::Runtime;
+use crate::error::OpError;
 use crate::passing::pass;
 use crate::ports::{MODEL_TIMED_OUT, ModelError, ModelRequest, ToolCall, ToolOutcome};
 
@@ -63,7 +65,7 @@ impl Written {
 impl Body {
     pub(super) fn needs(&self) -> Needs {
         let (written, lease) = match self {
-            Self::Judge(..) => (Written::Nothing, LeaseNeed::Never),
+            Self::FindAgent(_) | Self::Judge(..) => (Written::Nothing, LeaseNeed::Never),
             Self::Rest(_) => (Written::All(Purpose::Record), LeaseNeed::Never),
             // A model takes seconds: the start is written even where it comes first, so that people see it.
             Self::Ask(..) if aetheris_fault::planted!("question-before-durable") => (Written::Sent, LeaseNeed::Before),
@@ -79,7 +81,7 @@ impl Body {
     /// Whether somebody outside the process can observe it.
     pub(super) fn leaves_process(&self) -> bool {
         match self {
-            Self::Judge(..) | Self::Rest(_) => false,
+            Self::FindAgent(_) | Self::Judge(..) | Self::Rest(_) => false,
             Self::Ask(..) => true,
             Self::Call(call, Role::Pure) => call.tool.kind.leaves_process(),
             Self::Call(_, Role::Permit(_) | Role::Reconcile(_)) => true,
@@ -126,7 +128,7 @@ impl Interrupts<'_> {
 /// Performs a body. `None` when it was interrupted and may be dropped: it counts for nothing.
 ///
 /// # Errors
-/// A kept signal cannot be judged.
+/// A kept signal cannot be judged, or an agent not looked up.
 pub(super) async fn perform(
     rt: &Runtime,
     until: Interrupts<'_>,
@@ -156,6 +158,10 @@ pub(super) async fn perform(
         Body::Judge(reached, schema) => {
             let arrival = judge(rt, &reached, &schema).await?;
             Some(Said::Judged(reached, arrival))
+        }
+        Body::FindAgent(wanted) => {
+            let found = find_agent(rt, &wanted).await?;
+            Some(Said::AgentFound(wanted, found))
         }
         Body::Rest(span) => until.rest(span.to_std()).await.then_some(Said::Rested),
     })
@@ -234,6 +240,25 @@ async fn ask(
     };
     aetheris_fault::crash_point!("run.model.after_call");
     Some(Said::Model(answer, asked, took()))
+}
+
+/// Looks up the agent of a child job.
+async fn find_agent(rt: &Runtime, wanted: &ChildWanted) -> Result<AgentFound, Stop> {
+    let name = &wanted.agent;
+    let row = rt.store.agent(wanted.tenant.clone(), name.clone()).await.map_err(OpError::from)?;
+    let Some(row) = row else {
+        let message = format!("there is no agent `{name}` to send the message to");
+        return Ok(AgentFound::Refused(Failure::new("agent_not_found", message)));
+    };
+    if let Some(schema) = &row.agent.message_schema {
+        let violations = rt.plans.violations(schema, &wanted.message).await?;
+        if !violations.is_empty() {
+            let message = format!("agent `{name}` does not take the message: {}", schema::sentence(&violations));
+            return Ok(AgentFound::Refused(Failure::new("invalid_payload", message)));
+        }
+    }
+    let (deadline, planner) = (row.agent.deadline, row.agent.planner.as_str().to_owned());
+    Ok(AgentFound::Agent { deadline, plan_hash: row.plan_hash, planner, version: row.agent.version.clone() })
 }
 
 /// Judges kept signals in their order: the first that fits ends the wait.

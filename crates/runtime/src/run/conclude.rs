@@ -25,7 +25,7 @@ impl<'r> Run<'r> {
         let plan = Arc::clone(&self.plan);
         let (Some(said), Some(step)) = (said?, plan.step(&path)) else { return Ok(()) };
         let stops = self.failed || self.is_to_stop() || self.is_stopped(&path);
-        if stops && matches!(said, Said::Rested | Said::Judged(..)) {
+        if stops && matches!(said, Said::Rested | Said::Judged(..) | Said::AgentFound(..)) {
             return Ok(());
         }
         self.answered |= under_way.leaves;

@@ -99,7 +99,7 @@ impl<'r> Run<'r> {
         if self.failed && !aetheris_fault::planted!("others-go-on-beside-a-lost-map") {
             // Maps with which the job fails end first: of all that have failed the smallest name counts.
             let state = self.draft.state();
-            let ending = schedule::ending(state, plan);
+            let ending = schedule::ending(state, plan, |path| self.held.contains_key(path));
             return match schedule::failed(state, plan) {
                 Some(node) if ending.is_empty() => Due::Failed(node),
                 Some(_) | None => Due::Open(ending),
@@ -308,6 +308,7 @@ impl<'r> Run<'r> {
     async fn next_to_end(&mut self, bodies: &mut Bodies<'r>) -> Result<Option<(Ended, UnderWay)>, Stop> {
         // While a unit is on its way, what is shown next would have to wait for it, and so would whatever ends meanwhile.
         let show = bodies.show_at().filter(|_| !self.draft.is_empty() && self.sent.is_none());
+        let news = Arc::clone(&self.lease.news);
         let due = self.held.values().filter_map(|held| held.until).min();
         tokio::select! {
             biased;
@@ -319,6 +320,11 @@ impl<'r> Run<'r> {
                 aetheris_fault::sometimes!(StartShown);
                 bodies.shown();
                 bodies.beside(self.flush(Purpose::Record)).await?;
+            }
+            () = news.notified() => {
+                aetheris_fault::sometimes!(NewsHeard);
+                bodies.beside(self.settle_sent()).await?;
+                bodies.beside(self.look_again()).await?;
             }
             () = at(due) => self.end_delays(),
         }

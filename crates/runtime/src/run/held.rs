@@ -162,6 +162,10 @@ impl<'r> Run<'r> {
 
     /// Whether something could go on, now that the job is blocked on what waits.
     fn is_due_beside(&self, rests: &BTreeMap<StepPath, Held>) -> bool {
+        // Of a job that is to fail nothing begins.
+        if self.failed {
+            return false;
+        }
         let due = schedule::due(self.state(), &self.plan, self.bound(), &mut self.cursor.clone(), |path| {
             rests.contains_key(path)
         });

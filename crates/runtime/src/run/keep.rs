@@ -8,7 +8,7 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Step;
 use aetheris_core::schedule::{self, Cursor};
-use aetheris_core::state::{Output, StepState};
+use aetheris_core::state::{Child, Output, StepState};
 use aetheris_expr::Ended;
 use aetheris_store::LedgerWrite;
 
@@ -36,6 +36,9 @@ impl Run<'_> {
             if let Event::NodeRefining(refining) = &fact.event {
                 self.memory += refining.feedback.len();
             }
+            // What a child has answered moves to the output of its step.
+            let moves = fact.event.step().filter(|_| matches!(&fact.event, Event::NodeFinished(_))).cloned();
+            let before_end = moves.as_ref().map_or(0, |path| self.told_by_child(path));
             let gives = matches!(&fact.event, Event::NodeFinished(finished) if finished.result.is_success());
             let ended = ended_step(&fact.event).cloned();
             if ended.is_some() && aetheris_fault::planted!("end-concluded-twice") {
@@ -45,6 +48,8 @@ impl Run<'_> {
             let called = fact.event.step().filter(|_| bounded).cloned();
             let before = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));
             self.draft.add(self.rt.system.ids.as_ref(), fact)?;
+            let moved = before_end.saturating_sub(moves.as_ref().map_or(0, |path| self.told_by_child(path)));
+            self.memory = self.memory.saturating_sub(moved);
             let after = called.as_ref().map_or(0, |path| self.state().tool_calls_of(path, &self.plan));
             self.calls = self.calls.saturating_add(after).saturating_sub(before);
             let Some(path) = ended else { continue };
@@ -123,6 +128,12 @@ impl Run<'_> {
         self.memory += bytes;
         self.ahead += bytes;
         self.names.nodes.insert(node.clone(), ended);
+    }
+
+    /// What the child of a step has answered, as long as it is not the step's output.
+    fn told_by_child(&self, path: &StepPath) -> usize {
+        let child = self.state().steps.get(path).and_then(|step| step.child.as_ref());
+        child.and_then(Child::result).map_or(0, Json::memory)
     }
 
     /// An output is kept with the step that gave it.

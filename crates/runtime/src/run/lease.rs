@@ -1,10 +1,12 @@
 //! What a run knows of its lease: how much is left by the boot clock, and what it was told.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aetheris_core::lease::Fence;
 use aetheris_store::system::Clock;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 /// A run's hold on its job. The worker renews it, and tells the run through it what is wanted.
@@ -23,6 +25,8 @@ pub struct Lease {
     pub fence: Fence,
     /// The lease is lost.
     pub lost: CancellationToken,
+    /// Something was written from outside that a step waits for.
+    pub news: Arc<Notify>,
     safe_until_us: AtomicU64,
 }
 
@@ -38,6 +42,7 @@ impl Lease {
             ending: CancellationToken::new(),
             fence,
             lost: CancellationToken::new(),
+            news: Arc::default(),
             safe_until_us: AtomicU64::new(micros(safe_until)),
         }
     }

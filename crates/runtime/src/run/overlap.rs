@@ -159,6 +159,8 @@ impl Run<'_> {
             | Refusal::SignalKept(_)
             | Refusal::Ledger(_)
             | Refusal::Duplicate(_)
+            | Refusal::Delivered(_)
+            | Refusal::ParentEnded(_)
             | Refusal::KeyConflict(_)
             | Refusal::UnknownJob
             | Refusal::UnknownPlan

@@ -11,9 +11,9 @@
 
 use aetheris_core::event::{Failure, JobRequeued, JobWaiting, Judge, ModelRecord, NodeFinished, RequeueReason};
 use aetheris_core::hash::Hash;
-use aetheris_core::id::{IdempotencyKey, PermitId};
+use aetheris_core::id::{AgentName, IdempotencyKey, PermitId, SessionId, TenantId};
 use aetheris_core::json::Json;
-use aetheris_core::plan::{AnswerFormat, EffectClass, Reconcile};
+use aetheris_core::plan::{AnswerFormat, EffectClass, OnParentEnd, Reconcile};
 use aetheris_core::schema::Violation;
 use aetheris_core::time::{BootMoment, Reading, Span};
 use aetheris_store::{ExpectedSignals, KeptSignal, LedgerWrite};
@@ -158,6 +158,8 @@ pub enum Body {
     Ask(Box<ModelRequest>, Asked),
     /// Kept signals are judged by the schema of the wait that is reached.
     Judge(Box<Reached>, Json),
+    /// The agent of a child job is looked up, and its message judged.
+    FindAgent(Box<ChildWanted>),
     /// What is left of a back-off passes.
     Rest(Span),
 }
@@ -177,8 +179,47 @@ pub enum Said {
     Model(Result<ModelAnswer, ModelError>, Asked, u64),
     /// What has come for a wait.
     Judged(Box<Reached>, Arrival),
+    /// Whether the agent of a child job takes it.
+    AgentFound(Box<ChildWanted>, AgentFound),
     /// The back-off is over.
     Rested,
+}
+
+/// A child job that a step is to ask for.
+#[derive(Debug)]
+pub struct ChildWanted {
+    /// Its agent.
+    pub agent: AgentName,
+    /// The time that it may take; its agent's own where absent.
+    pub deadline: Option<Span>,
+    /// Its message.
+    pub message: Json,
+    /// What becomes of it when this job ends.
+    pub on_parent_end: OnParentEnd,
+    /// Its conversation.
+    pub session: Option<SessionId>,
+    /// Whose it is: of the same tenant as this job.
+    pub tenant: TenantId,
+    /// Whether the step waits for its end.
+    pub waits: bool,
+}
+
+/// What is found of the agent of a child job.
+#[derive(Debug)]
+pub enum AgentFound {
+    /// It takes the message.
+    Agent {
+        /// The time that a job of it may take.
+        deadline: Option<Span>,
+        /// Its plan.
+        plan_hash: Hash,
+        /// Who makes its plans.
+        planner: String,
+        /// Its version.
+        version: String,
+    },
+    /// It is not there, or does not take the message.
+    Refused(Failure),
 }
 
 impl Said {
@@ -193,7 +234,9 @@ impl Said {
                 | ToolOutcome::Unknown { .. } => return None,
             },
             Self::Model(Err(failed), ..) => &failed.error,
-            Self::Model(Ok(_), ..) | Self::Judged(..) | Self::Rested | Self::Unsent(..) => return None,
+            Self::Model(Ok(_), ..) | Self::Judged(..) | Self::AgentFound(..) | Self::Rested | Self::Unsent(..) => {
+                return None;
+            }
         };
         is_own_want(error).then_some(error)
     }

@@ -59,6 +59,7 @@ pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
 /// As [`prepare`].
 pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
     match said {
+        Said::AgentFound(wanted, found) => Ok(kind::job::conclude(view, *wanted, found)),
         Said::Rested => begin_try(view),
         Said::Judged(reached, arrival) => Ok(kind::wait::block(view, *reached, arrival)),
         Said::Model(answer, asked, took) => Ok(kind::answered(view, answer, asked, took)),

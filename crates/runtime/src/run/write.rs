@@ -160,6 +160,8 @@ impl Run<'_> {
             Refusal::Sequence { .. }
             | Refusal::Duplicate(_)
             | Refusal::KeyConflict(_)
+            | Refusal::Delivered(_)
+            | Refusal::ParentEnded(_)
             | Refusal::UnknownJob
             | Refusal::UnknownPlan
             | Refusal::Bound { .. } => Err(Stop::Fault(Failure::new("write_refused", refusal.to_string()))),

@@ -1,6 +1,6 @@
 //! Jobs, one and many.
 
-use aetheris_api::{ErrorCode, JobList, JobView, Raw};
+use aetheris_api::{ChildList, ErrorCode, JobList, JobView, Raw};
 use aetheris_core::id::{AgentName, JobId, SessionId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
@@ -85,6 +85,28 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
         answer::encoded(&Shown { ended_at, message: outlined.message(), result: &result, view: &view })
     };
     slot.made(bytes, make).await
+}
+
+/// The children of a job
+///
+/// The jobs that its steps have asked for, in the order in which they were created. One that is asked for and not created yet is
+/// named by its step alone.
+#[utoipa::path(get, path = "/api/jobs/{id}/children", tag = "jobs", operation_id = "list_children",
+    params(
+        ("id" = String, Path, description = "The job's id"),
+        ("limit" = Option<u64>, Query, minimum = 1, description = "How many at most; 50 by default, never more than 500"),
+        ("cursor" = Option<String>, Query, pattern = "^job_[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$", description = "`next_cursor` of the page before")),
+    responses((status = 200, body = ChildList, description = "A page of children"), Common, NoJob))]
+pub(super) async fn children(State(app): State<Shared>, JobPath(job): JobPath, mut params: Params) -> Answer {
+    let (after, limit) = (cursor(&mut params)?, params.limit(PAGE_DEFAULT, limits::PAGE_JOBS_MAX)?);
+    params.finish()?;
+    let slot = AnswerSlot::begin(&app).await?;
+    let store = app.store();
+    store.job(app.scope(), job).await?.ok_or(OpError::JobNotFound(job))?;
+    let page = store.children(app.scope(), job, after, limit).await?;
+    let generation = generation(&app, page.children.iter().map(|child| &child.row)).await?;
+    let children = page.children.iter().map(|child| view::child(child, generation)).collect();
+    slot.ok(&ChildList { children, next_cursor: page.next.map(|job| job.to_string()) }).await
 }
 
 /// The number of the store's life, which only paused jobs are compared with: nobody else pays for the question.

@@ -73,7 +73,7 @@ macro_rules! calls {
 calls! {
     agents: list = __path_list, get = __path_get, put = __path_put, delete = __path_delete;
     messages: send = __path_send;
-    jobs: list = __path_list, get = __path_get;
+    jobs: list = __path_list, get = __path_get, children = __path_children;
     events: page = __path_page, stream = __path_stream;
     evidence: replay = __path_replay, verify = __path_verify, trace = __path_trace;
     steps: list = __path_list, why = __path_why;

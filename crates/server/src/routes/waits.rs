@@ -67,7 +67,7 @@ pub(super) async fn list(State(app): State<Shared>, mut params: Params) -> Answe
 }
 
 fn wait_type(name: &str) -> Result<WaitType, Failure> {
-    let all = [WaitType::Human, WaitType::Signal, WaitType::Webhook, WaitType::Timer];
+    let all = [WaitType::Human, WaitType::Signal, WaitType::Webhook, WaitType::Timer, WaitType::Child];
     all.into_iter().find(|known| known.as_str() == name).ok_or_else(|| {
         let known = all.map(WaitType::as_str).join(", ");
         Failure::invalid(format!("query: `wait_type` is `{name}`; expected one of {known}"))

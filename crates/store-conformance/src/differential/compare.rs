@@ -31,6 +31,8 @@ pub(super) fn kind(error: &CommitError) -> &'static str {
         Refusal::SignalKept(_) => "signal_kept",
         Refusal::Duplicate(_) => "duplicate",
         Refusal::KeyConflict(_) => "key_conflict",
+        Refusal::Delivered(_) => "delivered",
+        Refusal::ParentEnded(_) => "parent_ended",
         Refusal::UnknownJob => "unknown_job",
         Refusal::UnknownPlan => "unknown_plan",
         Refusal::Bound { .. } => "bound",

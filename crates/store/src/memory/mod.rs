@@ -24,8 +24,8 @@ use crate::clock::{Look, StoreClock};
 use crate::doubt::{DoubtFilter, DoubtPage};
 use crate::error::{CommitError, StoreError};
 use crate::query::{
-    AgentPage, AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
-    JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
+    AgentPage, AgentRow, ChildPage, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance, History,
+    IntentRow, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};
@@ -73,9 +73,12 @@ impl MemoryStore {
     }
 
     fn commit_now(&self, unit: UnitOfWork) -> Result<Committed, CommitError> {
-        let job = unit.job;
+        let (job, promises) = (unit.job, !unit.outbox.is_empty());
         let committed = self.write(|tables, look| tables.commit(unit, look))?;
         self.bus.written(job, committed.seq);
+        if promises {
+            self.bus.promised();
+        }
         self.written.notify_waiters();
         Ok(committed)
     }
@@ -251,6 +254,24 @@ impl Store for MemoryStore {
 
     fn evidence(&self, scope: Scope, job: JobId) -> Boxed<'_, Result<Vec<Evidence>, StoreError>> {
         self.read(|tables| tables.evidence(&scope, job))
+    }
+
+    fn children(
+        &self,
+        scope: Scope,
+        job: JobId,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Boxed<'_, Result<ChildPage, StoreError>> {
+        self.read(|tables| tables.children(&scope, job, after, limit))
+    }
+
+    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+        self.read(|tables| tables.outbox(after, limit))
+    }
+
+    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+        self.read(|tables| tables.promised(author, target))
     }
 
     fn due_timers(&self, after: Option<TimerRow>, limit: usize) -> Boxed<'_, Result<DueTimers, StoreError>> {

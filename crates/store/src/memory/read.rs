@@ -15,11 +15,12 @@ use super::tables::{Job, Tables};
 use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
 use crate::query::{
-    AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
-    JobPage, JobRow, KeptHead, Placing, StoreStatus, TimerRow, WaitPage, WaitRow,
+    AgentPage, BlockedOn, ChildPage, ChildRow, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, Glance,
+    History, IntentRow, JobFilter, JobPage, JobRow, KeptHead, Placing, StoreStatus, TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
 use crate::scope::Scope;
+use crate::unit::ChildOf;
 
 /// Jobs that one question for dossiers is answered with.
 const DOSSIERS_TOLD: u64 = 24;
@@ -230,6 +231,37 @@ impl Tables {
         let due = all.into_iter().filter(|row| row.due <= now);
         let timers = due.filter(|row| after.is_none_or(|after| place(after) < place(row))).take(limit).collect();
         DueTimers { next, now, timers }
+    }
+
+    pub(super) fn children(&self, scope: &Scope, job: JobId, after: Option<JobId>, limit: usize) -> ChildPage {
+        let all = self.job(scope, job).and_then(|_| self.children.get(&job)).map_or(&[][..], Vec::as_slice);
+        let from =
+            after.map_or(0, |after| all.iter().position(|(child, _)| *child == after).map_or(all.len(), |at| at + 1));
+        let limit = limit.min(limits::PAGE_JOBS_MAX);
+        let rest = all.get(from..).unwrap_or_default();
+        let row = |(child, of): &(JobId, ChildOf)| {
+            let row = self.jobs.get(child)?.row.clone();
+            Some(ChildRow { node: of.node.clone(), on_end: of.on_end, row })
+        };
+        let children: Vec<ChildRow> = rest.iter().take(limit).filter_map(row).collect();
+        let next = children.last().map(|child| child.row.id).filter(|_| rest.len() > limit);
+        ChildPage { children, next }
+    }
+
+    pub(super) fn outbox(&self, after: Option<u64>, limit: usize) -> Vec<IntentRow> {
+        let behind = after.map_or(0, |after| after + 1);
+        let rows = self.outbox.range(behind..).take(limit.min(limits::SWEEP_ROWS_MAX));
+        rows.map(|(num, (author, intent))| IntentRow { author: *author, intent: intent.clone(), num: *num }).collect()
+    }
+
+    pub(super) fn promised(&self, author: JobId, target: JobId) -> Vec<IntentRow> {
+        let about = |row: &IntentRow| row.author == author && row.intent.target(author) == target;
+        let all = self.outbox.iter().map(|(num, (author, intent))| IntentRow {
+            author: *author,
+            intent: intent.clone(),
+            num: *num,
+        });
+        all.filter(about).collect()
     }
 
     pub(super) fn expired(&self, after: Option<ExpiredLease>, limit: usize, now: Timestamp) -> Vec<ExpiredLease> {

@@ -8,12 +8,13 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SignalId, TenantId};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::plan::Plan;
+use aetheris_core::projection::Intent;
 use aetheris_core::time::Timestamp;
 
 use crate::clock::{Look, Mark};
 use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, WriterStats};
 use crate::scope::Scope;
-use crate::unit::Checkpoint;
+use crate::unit::{Checkpoint, ChildOf};
 
 /// The generation that a store begins with.
 const FIRST_GENERATION: u32 = 1;
@@ -27,14 +28,20 @@ pub(super) struct Tables {
     pub(super) client_keys: BTreeMap<(TenantId, AgentName, String), (JobId, Hash)>,
     /// By id. The order in which they came is in each of them: an id is made before its job is written.
     pub(super) jobs: BTreeMap<JobId, Job>,
+    /// Children by their parent, in the order in which they were created.
+    pub(super) children: BTreeMap<JobId, Vec<(JobId, ChildOf)>>,
     /// By idempotency key, of all jobs.
     pub(super) ledger: BTreeMap<IdempotencyKey, LedgerRow>,
     /// What is kept of the clock.
     pub(super) mark: Option<Mark>,
+    /// What was promised, by its number.
+    pub(super) outbox: BTreeMap<u64, (JobId, Intent)>,
     /// By hash.
     pub(super) plans: BTreeMap<Hash, Arc<Plan>>,
     /// How often it was put back.
     pub(super) restores: u32,
+    /// The number of the last promise.
+    pub(super) promised: u64,
     /// What was written.
     pub(super) stats: WriterStats,
 }

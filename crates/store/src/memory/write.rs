@@ -25,7 +25,13 @@ impl Tables {
         let writes = decide::decide(&unit, &self.facts(&unit, needs), look.reading())?;
         let now = self.tick(look);
         let steps = writes.ledger.len();
-        let rows = 1 + unit.events.len() + unit.effects.len() + unit.inbox.len() + unit.timers.len() + steps;
+        let rows = 1
+            + unit.events.len()
+            + unit.effects.len()
+            + unit.inbox.len()
+            + unit.timers.len()
+            + unit.outbox.len()
+            + steps;
         let bytes = unit.events.iter().map(|event| event.payload.len()).sum::<usize>()
             + unit.effects.iter().map(|effect| effect.result.canonical().len()).sum::<usize>();
         self.count(1, rows, bytes);
@@ -59,8 +65,10 @@ impl Tables {
             kept_of: needs.kept_of.map_or(0, kept_of),
             last_event: true,
             ledger: needs.ledger.iter().filter_map(|key| Some((*key, self.ledger.get(key)?.clone()))).collect(),
+            parent: needs.parent.and_then(|parent| self.jobs.get(&parent)).map(|parent| parent.row.status),
             plan: needs.plan.is_some_and(|hash| self.plans.contains_key(&hash)),
             signals: known.collect(),
+            standing: needs.delivers.iter().copied().filter(|num| self.outbox.contains_key(num)).collect(),
             succeeded: needs.succeeded.into_iter().filter(contradicts).collect(),
         }
     }
@@ -73,6 +81,16 @@ impl Tables {
         {
             let name = (new.tenant.clone(), new.agent.clone(), client.key.clone());
             self.client_keys.insert(name, (unit.job, client.body_hash));
+        }
+        if let Some(parent) = unit.create.as_ref().and_then(|new| new.parent.as_ref()) {
+            self.children.entry(parent.job).or_default().push((unit.job, parent.clone()));
+        }
+        for num in &unit.delivers {
+            self.outbox.remove(num);
+        }
+        for intent in unit.outbox {
+            self.promised += 1;
+            self.outbox.insert(self.promised, (unit.job, intent));
         }
         let arrival = self.jobs.len();
         let created = unit.create.as_ref();
@@ -139,6 +157,8 @@ impl Tables {
                     let row = job.effects.get(&(put.key, put.permit))?;
                     Some(row.at).filter(|_| row.result.canonical() == put.result.canonical())?
                 }
+                Trace::Delivered(nums) if nums.iter().any(|num| self.outbox.contains_key(num)) => return None,
+                Trace::Delivered(_) => row.updated_at,
                 Trace::Permit(asked) => {
                     self.ledger.get(&asked.key).filter(|row| row.permit_id == asked.permit_id)?.updated_at
                 }

@@ -4,6 +4,7 @@
 
 mod answers;
 mod beside;
+mod children;
 mod commits;
 mod disproof;
 mod doubt;

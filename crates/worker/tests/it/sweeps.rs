@@ -23,7 +23,8 @@ use crate::world::{TTL, World, done, hold};
 const LOOK: &str = "agent: a\nversion: \"1\"\nplanner: static\ntools:\n  look: { kind: function, function: f, effect: pure }\nplan:\n  nodes:\n    - { id: n, kind: tool, tool: look }\n";
 const SLEEP: &str =
     "agent: s\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    - { id: n, kind: sleep, duration: 5s }\n";
-const SELDOM: SweepOptions = SweepOptions { leases: Span::from_secs(3_600), timers: Span::from_secs(3_600) };
+const SELDOM: SweepOptions =
+    SweepOptions { leases: Span::from_secs(3_600), outbox: Span::from_secs(3_600), timers: Span::from_secs(3_600) };
 
 type Asked = Arc<Mutex<Vec<(Duration, Op)>>>;
 
@@ -115,7 +116,7 @@ async fn a_sweep_that_rests_ends_at_the_moment_when_it_is_told_to() {
 
 #[tokio::test(start_paused = true)]
 async fn each_sweep_looks_as_often_as_it_is_asked_to() {
-    let options = SweepOptions { leases: Span::from_secs(7), timers: Span::from_secs(3) };
+    let options = SweepOptions { leases: Span::from_secs(7), outbox: Span::from_secs(7), timers: Span::from_secs(3) };
     let world = World::new();
     // Also where nothing that it knows of is due before: another process sets timers of which it hears nothing.
     for (of_timers, every, known) in [(true, 3, false), (false, 7, false), (true, 3, true)] {
@@ -137,7 +138,7 @@ async fn each_sweep_looks_as_often_as_it_is_asked_to() {
 #[tokio::test(start_paused = true)]
 async fn a_sweep_that_cannot_look_looks_again_when_it_would_have_done() {
     let world = World::new();
-    let options = SweepOptions { leases: Span::from_secs(3), timers: Span::from_secs(3) };
+    let options = SweepOptions { leases: Span::from_secs(3), outbox: Span::from_secs(3), timers: Span::from_secs(3) };
     for of_timers in [true, false] {
         let fails = [Some(Fault::Before), None, Some(Fault::Before)];
         let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Read, fails));
@@ -297,7 +298,8 @@ async fn what_a_sweep_writes_slowly_is_not_begun_again() {
         };
         let slow = Some(Fault::Delay(Span::from_secs(10)));
         let sweeping = Sweeping::behind(&world, FaultPlan::none().script(Op::Commit(purpose), [slow]));
-        let options = SweepOptions { leases: Span::from_secs(1), timers: Span::from_secs(1) };
+        let options =
+            SweepOptions { leases: Span::from_secs(1), outbox: Span::from_secs(1), timers: Span::from_secs(1) };
         let sweep = if of_timers { sweeping.timers(options) } else { sweeping.leases(options) };
         tokio::time::sleep(Duration::from_secs(20)).await;
         assert_eq!(sweeping.moments(Op::Commit(purpose)), [0], "{purpose:?}");

@@ -474,7 +474,8 @@ async fn a_timer_is_fired_at_its_moment_by_the_stores_clock_whatever_was_listed(
 /// Whoever looks by himself may look seldom: what a process does, its own parts hear at once.
 #[tokio::test(start_paused = true)]
 async fn what_a_process_writes_is_heard_by_its_own_sweep_and_its_own_runs() {
-    let seldom = SweepOptions { leases: Span::from_secs(3_600), timers: Span::from_secs(3_600) };
+    let seldom =
+        SweepOptions { leases: Span::from_secs(3_600), outbox: Span::from_secs(3_600), timers: Span::from_secs(3_600) };
     let head = "agent: a\nversion: \"1\"\nplanner: static\n";
     let nap = format!("{head}plan:\n  nodes:\n    - {{ id: n, kind: sleep, duration: 5s }}\n");
     let look = format!(

@@ -168,6 +168,7 @@ impl World {
         let (worker, keeper) = Worker::new(rt.clone(), instance, options, stop.clone());
         let sweeps = CancellationToken::new();
         tokio::spawn(aetheris_scheduler::fire_timers(rt.clone(), sweep, Pulse::default(), sweeps.clone()));
+        tokio::spawn(aetheris_scheduler::deliver_outbox(rt.clone(), sweep, Pulse::default(), sweeps.clone()));
         tokio::spawn(aetheris_scheduler::reclaim_expired(rt.clone(), sweep, Pulse::default(), sweeps.clone()));
         let (worker, keeper) = (tokio::spawn(worker.run()), tokio::spawn(keeper.run()));
         Process { in_flight, rt, stop, store, sweeps, worker, keeper }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{is_false, is_none};
+use super::{Parent, is_false, is_none};
 use crate::hash::Hash;
 use crate::id::{AgentName, AttemptId, InstanceId, NodeId, SessionId, SignalId, TenantId, WorkerId};
 use crate::json::Json;
@@ -28,6 +28,9 @@ pub struct JobCreated {
     pub labels: BTreeMap<String, String>,
     /// The message.
     pub message: Json,
+    /// The job whose step asked for it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub parent: Option<Parent>,
     /// Higher is earlier.
     #[serde(default)]
     pub priority: i32,

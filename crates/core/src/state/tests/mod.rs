@@ -1,6 +1,7 @@
 //! The reducer, event by event: what each sets, and what it is refused after.
 
 mod calls;
+mod children;
 mod items;
 mod jobs;
 mod pauses;
@@ -113,6 +114,7 @@ fn created() -> JobCreated {
         execution_version: "0".to_owned(),
         labels: [("k".to_owned(), "v".to_owned())].into(),
         message: json("hello"),
+        parent: None,
         priority: 7,
         run_at: Some(at(99)),
         session: Some("s".into()),

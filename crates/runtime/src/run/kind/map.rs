@@ -96,6 +96,10 @@ fn fail_with(view: &View<'_>, item: u32, of_job: bool) -> Result<Prepared, Failu
 /// # Errors
 /// What is stored contradicts itself.
 pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Prepared, Failure> {
+    // What its child comes to is waited for: it is asked to end.
+    if view.step().is_some_and(|step| step.child.is_some()) && *decision == Decision::Run {
+        return super::prepare(view);
+    }
     aetheris_fault::sometimes!(ItemGivenUp);
     match decision {
         Decision::Inject | Decision::Nothing => Ok(Prepared::default()),

@@ -3,6 +3,7 @@
 
 mod condition;
 mod critic;
+pub(super) mod job;
 pub(super) mod llm;
 pub(super) mod map;
 mod sleep;
@@ -29,6 +30,7 @@ pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
     let prepared = match &view.work.kind {
         NodeKind::Condition => Ok(condition::prepare(view)),
         NodeKind::Critic(critic) => Ok(critic::prepare(view, critic)),
+        NodeKind::Job(job) => Ok(job::prepare(view, job)),
         NodeKind::Llm(llm) => Ok(llm::prepare(view, llm)),
         NodeKind::Map(map) => map::prepare(view, map),
         NodeKind::Sleep(duration) => Ok(sleep::prepare(view, *duration)),
@@ -44,6 +46,7 @@ pub(super) fn answered(view: &View<'_>, answer: Result<ModelAnswer, ModelError>,
     match &view.work.kind {
         NodeKind::Critic(_) => critic::conclude(view, answer, asked, took),
         NodeKind::Condition
+        | NodeKind::Job(_)
         | NodeKind::Llm(_)
         | NodeKind::Map(_)
         | NodeKind::Sleep(_)
@@ -73,9 +76,12 @@ pub(super) fn uses(kind: &NodeKind) -> Uses {
     match kind {
         NodeKind::Tool { .. } => Uses::Calls,
         NodeKind::Critic(_) | NodeKind::Llm(_) => Uses::Tokens,
-        NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
-            Uses::Nothing
-        }
+        NodeKind::Condition
+        | NodeKind::Job(_)
+        | NodeKind::Map(_)
+        | NodeKind::Sleep(_)
+        | NodeKind::Transform(_)
+        | NodeKind::Wait(_) => Uses::Nothing,
     }
 }
 
@@ -84,6 +90,7 @@ pub(crate) fn input(kind: &NodeKind, names: Scope<'_>) -> Option<Result<Json, Ex
     match kind {
         NodeKind::Tool { input, .. } => Some(aetheris_expr::render(input, names)),
         NodeKind::Critic(critic) => Some(llm::question(&critic::asking(critic), names)),
+        NodeKind::Job(job) => Some(aetheris_expr::render(&job.message, names)),
         NodeKind::Llm(llm) => Some(llm::question(llm, names)),
         NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
             None

@@ -1,0 +1,1 @@
+SELECT 1 FROM outbox WHERE num = ?1

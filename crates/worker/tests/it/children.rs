@@ -1,0 +1,422 @@
+//! Jobs that steps of other jobs ask for.
+
+use std::time::Duration;
+
+use aetheris_core::event::{Event, Failure};
+use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
+use aetheris_core::limits;
+use aetheris_core::state::{Ending, JobState};
+use aetheris_core::step::StepStatus;
+use aetheris_runtime::ToolOutcome;
+use aetheris_scheduler::deliver_all;
+use aetheris_store::{ChildRow, Scope, every_job};
+use serde_json::{Value, json};
+
+use crate::world::{Act, World, done, hold};
+
+const ENDS: [JobStatus; 3] = [JobStatus::Completed, JobStatus::Failed, JobStatus::Cancelled];
+
+/// An agent of these nodes, with a function `f` that says what it is given.
+fn agent(name: &str, top: &str, nodes: &[&str]) -> String {
+    let nodes: String = nodes.iter().map(|node| format!("    - {{ {node} }}\n")).collect();
+    format!(
+        "agent: {name}\n{top}retry: {{ max_attempts: 1 }}\ntools:\n  t: {{ kind: function, function: f, effect: pure }}\n\
+         plan:\n  nodes:\n{nodes}"
+    )
+}
+
+/// A child that doubles what it is sent, by a tool.
+const CHILD: &str = "id: x, kind: tool, tool: t, input: { n: '{{ message.n * 2 }}' }";
+
+async fn world(nodes: &[&str]) -> World {
+    world_of("", nodes).await
+}
+
+async fn world_of(top: &str, nodes: &[&str]) -> World {
+    let world = World::new();
+    world.put(&agent("child", "", &[CHILD])).await;
+    world.put(&agent("a", top, nodes)).await;
+    world
+}
+
+async fn children(world: &World, job: JobId) -> Vec<ChildRow> {
+    world.rt.store.children(Scope::System, job, None, 100).await.unwrap().children
+}
+
+async fn child(world: &World, job: JobId) -> JobId {
+    children(world, job).await[0].row.id
+}
+
+/// How a job failed.
+fn error(state: &JobState) -> (String, String) {
+    match &state.ending {
+        Some(Ending::Failed { error, .. }) => (error.code.clone(), error.message.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn fails(code: &str) -> ToolOutcome {
+    ToolOutcome::RefusedPermanent(Failure::new(code, "no"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_child_answers_is_the_output_of_its_step() {
+    let world = world(&[
+        "id: j, kind: job, agent: child, message: { n: '{{ message.n }}' }",
+        "id: last, kind: transform, needs: [j], output: '{{ nodes.j.output }}'",
+    ])
+    .await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "n": 21 })).await;
+    let state = world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "n": 42 }));
+    let child = child(&world, job).await;
+    assert_eq!(state.steps[&"j".into()].child.as_ref().unwrap().id, child, "its id is known before it is there");
+    let below = world.done(child).await;
+    let parent = below.parent.unwrap();
+    assert_eq!((parent.job, parent.depth, parent.node.to_string(), parent.waits), (job, 1, "j".to_owned(), true));
+    let kinds = world.kinds(job).await;
+    let of_child: Vec<_> = kinds.iter().copied().filter(|kind| kind.starts_with("child")).collect();
+    assert_eq!(of_child, ["child_started", "child_ended"]);
+    assert_eq!(every_job(world.rt.store.as_ref()).await.unwrap().len(), 2);
+    assert_eq!(world.rt.store.outbox(None, 10).await.unwrap(), []);
+}
+
+/// The answer is stored once in the parent, whatever its steps do with it.
+#[tokio::test(start_paused = true)]
+async fn a_childs_answer_moves_to_the_output() {
+    let world = world(&["id: j, kind: job, agent: child, message: { n: 1 }"]).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    let step = &state.steps[&"j".into()];
+    assert_eq!(step.child.as_ref().and_then(aetheris_core::state::Child::result).unwrap().value(), &Value::Null);
+    assert_eq!(world.result(job).await, json!({ "n": 2 }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_not_waited_for_goes_on_by_itself() {
+    let world = world(&["id: j, kind: job, agent: child, message: { n: 1 }, wait: false"]).await;
+    let (held, reached, release) = hold(done(json!("late")));
+    world.tools.next("t", [held]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.done(job).await;
+    reached.notified().await;
+    let child = child(&world, job).await;
+    assert_eq!(world.result(job).await, json!({ "job_id": child.to_string() }));
+    release.notify_one();
+    world.done(child).await;
+    assert_eq!(world.result(child).await, json!("late"));
+    assert_eq!(world.rt.store.outbox(None, 10).await.unwrap(), [], "nobody is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_a_child_fails_is_told() {
+    let world = world(&[
+        "id: j, kind: job, agent: child, message: { n: 1 }, on_failure: fail_safe",
+        "id: last, kind: transform, needs: [j], output: '{{ nodes.j.error.code }}: {{ nodes.j.error.message }}'",
+    ])
+    .await;
+    let _process = world.start("w");
+    world.tools.next("t", [Act::Say(fails("boom"))]);
+    let job = world.submit("a", json!({})).await;
+    world.done(job).await;
+    let failed = child(&world, job).await;
+    assert_eq!(world.result(job).await, json!(format!("child_failed: {failed} of agent `child` failed: no (boom)")));
+    let (held, reached, _release) = hold(done(json!("never")));
+    world.tools.next("t", [held]);
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let cancelled = child(&world, job).await;
+    world.rt.cancel(cancelled).await.unwrap();
+    world.done(job).await;
+    let said = format!("child_cancelled: {cancelled} of agent `child` was cancelled");
+    assert_eq!(world.result(job).await, json!(said));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_agent_takes_creates_nothing() {
+    for (node, code, words) in [
+        ("agent: nobody", "agent_not_found", "there is no agent `nobody` to send the message to"),
+        ("agent: '{{ message.to }}'", "agent_not_found", "there is no agent `gone`"),
+        ("agent: strict, message: { n: one }", "invalid_payload", "agent `strict` does not take the message: /n:"),
+        ("agent: child, session: '{{ message.none }}'", "template_error", "its session cannot be rendered"),
+        ("agent: child, session: '{{ \"\" }}'", "bad_session", "its session has not 1 to 128 characters"),
+    ] {
+        let world = world(&[&format!("id: j, kind: job, {node}")]).await;
+        let strict = "message_schema: { properties: { n: { type: number } } }\n";
+        world.put(&agent("strict", strict, &[CHILD])).await;
+        let _process = world.start("w");
+        let job = world.submit("a", json!({ "to": "gone" })).await;
+        let (found, message) = error(&world.done(job).await);
+        assert_eq!(found, code, "{message}");
+        assert!(message.contains(words), "{message}");
+        assert_eq!(every_job(world.rt.store.as_ref()).await.unwrap().len(), 1);
+    }
+}
+
+/// Jobs of a session run one after the other: a child in that of a job above it would wait for ever.
+#[tokio::test(start_paused = true)]
+async fn a_child_in_the_session_of_a_job_above_it_is_refused() {
+    let world = World::new();
+    world.put(&agent("a", "", &["id: j, kind: job, agent: b, session: other"])).await;
+    world.put(&agent("b", "", &["id: k, kind: job, agent: a, session: '{{ message or \"s\" }}'"])).await;
+    let _process = world.start("w");
+    let submission = aetheris_runtime::ops::Submission { session: Some("s".into()), ..Default::default() };
+    let job = world.rt.submit(&"a".into(), submission).await.unwrap().job;
+    let (code, message) = error(&world.done(job).await);
+    assert_eq!(code, "child_failed");
+    assert!(message.contains("session_deadlock"), "{message}");
+    assert_eq!(every_job(world.rt.store.as_ref()).await.unwrap().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn children_of_children_have_an_end() {
+    let world = World::new();
+    world.put(&agent("a", "", &["id: j, kind: job, agent: a"])).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let (code, _) = error(&world.done(job).await);
+    assert_eq!(code, "child_failed");
+    let jobs = every_job(world.rt.store.as_ref()).await.unwrap();
+    assert_eq!(jobs.len(), 1 + usize::try_from(limits::CHILD_DEPTH_MAX).unwrap());
+    let mut deepest = job;
+    while let Some(below) = children(&world, deepest).await.first() {
+        deepest = below.row.id;
+    }
+    let state = world.state(deepest).await;
+    assert_eq!((error(&state).0.as_str(), state.parent.unwrap().depth), ("child_too_deep", limits::CHILD_DEPTH_MAX));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_job_ends_its_children_unless_they_are_left() {
+    for (node, ends) in [
+        ("", JobStatus::Cancelled),
+        ("on_parent_end: leave", JobStatus::Completed),
+        ("wait: false, on_parent_end: cancel", JobStatus::Cancelled),
+        ("wait: false", JobStatus::Completed),
+    ] {
+        let node = format!("id: j, kind: job, agent: child, message: {{ n: 1 }}, {node}");
+        let world = world(&[&node, "id: nap, kind: sleep, needs: [j], duration: 1h"]).await;
+        let (held, reached, release) = hold(done(json!(1)));
+        world.tools.next("t", [held]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        reached.notified().await;
+        let child = child(&world, job).await;
+        world.until(job, &[JobStatus::Waiting]).await;
+        world.rt.cancel(job).await.unwrap();
+        if ends == JobStatus::Completed {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            release.notify_one();
+        }
+        assert_eq!(world.done(child).await.status, ends, "{node}");
+        assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+        while !world.rt.store.outbox(None, 10).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_childs_time_is_what_is_left_of_its_parents() {
+    let world = world_of("deadline: 1m\n", &["id: j, kind: job, agent: slow, deadline: 1h"]).await;
+    world.put(&agent("slow", "", &["id: nap, kind: sleep, duration: 1h"])).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(error(&state).0, "deadline_exceeded");
+    let child = child(&world, job).await;
+    let set = |event: &Event| match event {
+        Event::TimerSet(set) if set.timer == aetheris_core::event::TimerId::Deadline => Some(set.after_us),
+        _ => None,
+    };
+    let after = world.events(child).await.iter().find_map(set).unwrap();
+    assert!(after <= 60_000_000 && after > 50_000_000, "{after}");
+    assert!(ENDS.contains(&world.done(child).await.status));
+    // A child that is left has its own time.
+    world
+        .put(&agent("a", "deadline: 1m\n", &["id: j, kind: job, agent: slow, deadline: 1h, on_parent_end: leave"]))
+        .await;
+    let job = world.submit("a", json!({})).await;
+    world.done(job).await;
+    let child = self::child(&world, job).await;
+    assert_eq!(world.events(child).await.iter().find_map(set), Some(3_600_000_000));
+}
+
+/// Others work on an item with a child: it keeps its place, unlike one that waits for a person.
+#[tokio::test(start_paused = true)]
+async fn a_map_has_so_many_children_at_once() {
+    let map = "id: m, kind: map, over: '{{ range(7) }}', concurrency: 3, do: { kind: job, agent: child, message: { n: '{{ item }}' } }";
+    let world = world(&[map]).await;
+    let mut releases = Vec::new();
+    for n in 0..7 {
+        let (held, reached, release) = hold(done(json!(n)));
+        world.tools.next("t", [held]);
+        releases.push((reached, release));
+    }
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    for (_, release) in &releases {
+        loop {
+            let open = children(&world, job).await.iter().filter(|child| !child.row.status.is_terminal()).count();
+            assert!(open <= 3, "{open} at once");
+            if world.tools.count("t") > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(children(&world, job).await.iter().filter(|child| !child.row.status.is_terminal()).count() <= 3);
+        release.notify_one();
+    }
+    world.done(job).await;
+    let all: Vec<u64> = world.result(job).await.as_array().unwrap().iter().filter_map(Value::as_u64).collect();
+    assert_eq!(all.len(), 7);
+    assert_eq!(children(&world, job).await.len(), 7);
+}
+
+/// The children of the other items are asked to end, and the map ends when they have.
+#[tokio::test(start_paused = true)]
+async fn a_map_that_fails_ends_its_children() {
+    let map = "id: m, kind: map, over: [1, 2, 3], concurrency: 3, do: { kind: job, agent: child, message: { n: '{{ item }}' } }";
+    for node in [map.to_owned(), format!("{map}, on_failure: fail_safe")] {
+        let world = world(&[&node]).await;
+        let (one, reached, release) = hold(fails("boom"));
+        let (two, two_reached, _two) = hold(done(json!(2)));
+        let (three, three_reached, _three) = hold(done(json!(3)));
+        world.tools.next("t", [one, two, three]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        for reached in [reached, two_reached, three_reached] {
+            reached.notified().await;
+        }
+        release.notify_one();
+        let state = world.done(job).await;
+        let statuses: Vec<JobStatus> = children(&world, job).await.iter().map(|child| child.row.status).collect();
+        assert_eq!(statuses.iter().filter(|status| **status == JobStatus::Cancelled).count(), 2, "{statuses:?}");
+        assert_eq!(state.step_status(&"m".into()), StepStatus::Failed);
+        assert!(state.steps[&"m".into()].error.as_ref().unwrap().message.contains("(boom)"));
+    }
+}
+
+/// A run that has something else to do hears of a child's end when it comes.
+#[tokio::test(start_paused = true)]
+async fn a_child_beside_a_long_call_holds_nobody_up() {
+    let world = world_of(
+        "max_parallel_steps: 4\n",
+        &[
+            "id: call, kind: tool, tool: t, input: long",
+            "id: j, kind: job, agent: quick",
+            "id: next, kind: transform, needs: [j], join: any, output: '{{ nodes.j.output }}'",
+        ],
+    )
+    .await;
+    world.put(&agent("quick", "", &["id: x, kind: transform, output: quick"])).await;
+    let (held, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [held]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    while world.state(job).await.step_status(&"next".into()) != StepStatus::Completed {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(world.passed() < Duration::from_secs(20), "its end was not heard");
+    }
+    assert_eq!(world.state(job).await.step_status(&"call".into()), StepStatus::Running);
+    release.notify_one();
+    world.done(job).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_answer_is_asked_of_another_child() {
+    let world = world(&[
+        "id: j, kind: job, agent: child, message: { n: '{{ round + 1 }}' }, validate: { properties: { n: { minimum: 4 } } }",
+    ])
+    .await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "n": 4 }));
+    let nodes: Vec<String> = children(&world, job).await.iter().map(|child| child.node.to_string()).collect();
+    assert_eq!(nodes, ["j", "j@1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_job_is_told_and_stays_paused() {
+    let world = world(&["id: j, kind: job, agent: child, message: { n: 1 }"]).await;
+    let (held, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [held]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    world.until(job, &[JobStatus::Waiting]).await;
+    world.rt.pause(job).await.unwrap();
+    release.notify_one();
+    world.done(child(&world, job).await).await;
+    while world.state(job).await.steps[&"j".into()].awaited_child().is_some() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(world.state(job).await.status, JobStatus::Paused);
+    world.rt.resume(job).await.unwrap();
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!(1));
+}
+
+/// A child follows the plan that its agent had when it was asked for.
+#[tokio::test(start_paused = true)]
+async fn a_child_is_of_the_version_that_was_asked_for() {
+    let world = world(&["id: j, kind: job, agent: child, message: { n: 1 }"]).await;
+    let job = world.submit("a", json!({})).await;
+    let process = world.start("w");
+    process.sweeps.cancel();
+    world.until(job, &[JobStatus::Waiting]).await;
+    assert_eq!(children(&world, job).await, [], "nobody creates it");
+    world.put(&agent("child", "", &["id: x, kind: transform, output: newer"])).await;
+    assert!(world.rt.store.delete_agent(Default::default(), "child".into()).await.unwrap());
+    // However often it is done.
+    assert!(!deliver_all(&world.rt).await.unwrap());
+    assert!(!deliver_all(&world.rt).await.unwrap());
+    let _second = world.start("second");
+    world.done(job).await;
+    assert_eq!(world.result(job).await, json!({ "n": 2 }));
+    assert_eq!(children(&world, job).await.len(), 1);
+}
+
+/// What was asked for is not created any more once its parent has ended.
+#[tokio::test(start_paused = true)]
+async fn a_child_of_a_job_that_has_ended_is_not_created() {
+    for (on_end, created) in [("cancel", 0), ("leave", 1)] {
+        let node = format!("id: j, kind: job, agent: child, message: {{ n: 1 }}, on_parent_end: {on_end}");
+        let world = world(&[&node]).await;
+        let process = world.start("w");
+        process.sweeps.cancel();
+        let job = world.submit("a", json!({})).await;
+        world.until(job, &[JobStatus::Waiting]).await;
+        world.rt.cancel(job).await.unwrap();
+        let _second = world.start("second");
+        while !world.rt.store.outbox(None, 10).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert_eq!(children(&world, job).await.len(), created, "{on_end}");
+        for child in children(&world, job).await {
+            world.done(child.row.id).await;
+        }
+    }
+}
+
+/// Two processes deliver at once: a child is created once and its parent is told once.
+#[tokio::test(start_paused = true)]
+async fn many_may_deliver_and_everything_is_done_once() {
+    let map = "id: m, kind: map, over: '{{ range(40) }}', concurrency: 40, do: { kind: job, agent: child, message: { n: '{{ item }}' } }";
+    let world = world(&[map]).await;
+    let _processes = ["u", "v", "w"].map(|name| world.start(name));
+    let job = world.submit("a", json!({})).await;
+    world.done(job).await;
+    let doubled: Vec<Value> = (0..40).map(|n| json!({ "n": n * 2 })).collect();
+    assert_eq!(world.result(job).await, json!(doubled));
+    assert_eq!((children(&world, job).await.len(), world.tools.count("t")), (40, 40));
+    let ended = world.kinds(job).await.iter().filter(|kind| **kind == "child_ended").count();
+    assert_eq!(ended, 40);
+}
