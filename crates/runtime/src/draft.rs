@@ -264,7 +264,10 @@ impl Draft {
         unit.expected_signals.clone_from(&self.expected_signals);
         unit.checkpoint.clone_from(&self.checkpoint);
         unit.delivers.clone_from(&self.delivers);
-        unit.outbox = projection::intents(self.seq, self.entries.iter().map(|entry| &entry.fact.event), &self.state);
+        if !aetheris_fault::planted!("promise-unwritten") {
+            let events = self.entries.iter().map(|entry| &entry.fact.event);
+            unit.outbox = projection::intents(self.seq, events, &self.state);
+        }
         let mut set = Vec::new();
         for entry in &self.entries {
             unit.events.push(EncodedEvent::new(entry.id, &entry.fact.event));

@@ -53,7 +53,7 @@ pub(crate) fn examine(jobs: &[Told], outbox: &[IntentRow], tally: &mut Tally) {
             let Event::ChildStarted(started) = &recorded.event else { continue };
             let first = asked.insert(started.child);
             tally.case("K1", first, || format!("{}: {} was asked for twice", row.id, started.child));
-            created(row, started, rows.get(&started.child).copied(), tally);
+            created((row, events), started, rows.get(&started.child).copied(), tally);
             told(row, events, started, rows.get(&started.child).copied(), tally);
         }
     }
@@ -67,7 +67,7 @@ pub(crate) fn examine(jobs: &[Told], outbox: &[IntentRow], tally: &mut Tally) {
     tally.case("K3", outbox.is_empty(), || format!("everything is at rest, and this is still to be done: {outbox:?}"));
 }
 
-fn created(row: &JobRow, started: &ChildStarted, child: Option<&Told>, tally: &mut Tally) {
+fn created((row, of_parent): (&JobRow, &[Recorded]), started: &ChildStarted, child: Option<&Told>, tally: &mut Tally) {
     let ends_with_it = started.on_parent_end == OnParentEnd::Cancel;
     let Some((child, events)) = child else {
         let ended = row.status.is_terminal() || !started.waits;
@@ -83,6 +83,12 @@ fn created(row: &JobRow, started: &ChildStarted, child: Option<&Told>, tally: &m
     tally.case("K1", same && child.tenant == row.tenant, || {
         format!("{}: {} is not what was asked for", row.id, started.child)
     });
+    let over = of_parent.iter().find(|recorded| recorded.event.kind().ends_job()).map(|recorded| recorded.at);
+    if let Some((over, first)) = over.zip(events.first()).filter(|_| ends_with_it) {
+        tally.case("K1", first.at <= over, || {
+            format!("{}: {} was created after the end of its parent", row.id, started.child)
+        });
+    }
     if ends_with_it && row.status.is_terminal() {
         tally.case("K3", child.status.is_terminal(), || {
             format!("{} has ended, and its child {} is {}", row.id, child.id, child.status.as_str())

@@ -44,12 +44,13 @@ pub struct Cell {
 /// The parts of a run outside the store that have a point before and after.
 const CALLS: [&str; 3] = ["run.tool", "run.pure", "run.model"];
 /// Points between writes and calls: where something is read, decided, answered or half done.
-const BETWEEN: [(&str, Setting); 59] = [
+const BETWEEN: [(&str, Setting); 66] = [
     ("run.claimed", Setting::Dev),
     ("run.loaded", Setting::Dev),
     ("run.tool.permitted", Setting::Dev),
     ("run.tool.owed", Setting::Dev),
     ("run.tool.refused", Setting::Dev),
+    ("run.child.asked", Setting::Dev),
     ("run.retry.scheduled", Setting::Dev),
     ("run.retry.due", Setting::Dev),
     ("run.block.drafted", Setting::Dev),
@@ -64,6 +65,11 @@ const BETWEEN: [(&str, Setting); 59] = [
     ("ops.create.written", Setting::Dev),
     ("ops.signal.looked", Setting::Dev),
     ("ops.signal.written", Setting::Dev),
+    ("ops.deliver.child_decided", Setting::Dev),
+    ("ops.deliver.child_written", Setting::Dev),
+    ("ops.deliver.decided", Setting::Dev),
+    ("ops.deliver.written", Setting::Dev),
+    ("ops.deliver.cancelling", Setting::Dev),
     ("ops.timer.decided", Setting::Dev),
     ("ops.timer.written", Setting::Dev),
     ("ops.cancel.decided", Setting::Dev),
@@ -77,6 +83,7 @@ const BETWEEN: [(&str, Setting); 59] = [
     ("ops.deposit.decided", Setting::TwoWorkers),
     ("ops.deposit.written", Setting::TwoWorkers),
     ("sweep.timers.listed", Setting::Dev),
+    ("sweep.outbox.listed", Setting::Dev),
     ("sweep.leases.listed", Setting::Orphans),
     ("sweep.instance.listed", Setting::Successor),
     ("worker.claimed", Setting::Dev),

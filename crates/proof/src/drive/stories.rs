@@ -220,6 +220,23 @@ plan:
   answer: \"{{ nodes.one.output.input.n }}\"
 ";
 
+/// Two children beside each other that call what must not be called twice.
+const FAMILY: &str = "\
+max_parallel_steps: 2
+plan:
+  nodes:
+    - { id: one, kind: job, agent: ledger }
+    - { id: two, kind: job, agent: late }
+  answer: \"{{ nodes.one.output + nodes.two.output }}\"
+";
+
+/// Its child has hours to go when it is cancelled.
+const ORPHAN: &str = "\
+plan:
+  nodes:
+    - { id: one, kind: job, agent: cancel-waiting, message: {} }
+";
+
 /// The workload of every cell.
 pub const STORIES: &[Story] = &[
     story("late", 2, Script::Watch, DONE, LATE),
@@ -242,6 +259,8 @@ pub const STORIES: &[Story] = &[
     story("deadline", 2, Script::Watch, ("failed", "deadline_exceeded"), DEADLINE),
     story("budget", 1, Script::Watch, ("failed", "budget_exceeded"), BUDGET),
     story("strict", 1, Script::Misfits, DONE, STRICT),
+    story("family", 2, Script::Watch, DONE, FAMILY),
+    story("orphan", 1, Script::CancelWaiting, ("cancelled", ""), ORPHAN),
     story("long", 1, Script::Watch, DONE, ""),
 ];
 
@@ -291,6 +310,7 @@ impl Story {
             "pause-running" => json!(5),
             "retry" | "retry-held" => json!(7),
             "late" => json!(3),
+            "family" => json!(5),
             "doubt-ask" | "doubt-wait" => json!({"done": "once", "input": {"n": 1}}),
             "doubt-human" => json!({"by": "operator"}),
             "long" => json!(LONG - 1),

@@ -175,6 +175,32 @@ pub const BUGS: &[Bug] = &[
     survivor("first-round-is-the-output", "the nodes behind a refined one see what was rejected"),
     survivor("critics-word-is-the-output", "the nodes behind a judged one see what its critic said"),
     survivor("key-of-the-first-round", "all rounds of a call share one idempotency key"),
+    survivor("child-asked-for-again", "a step that has asked for its child asks for it again"),
+    survivor("child-of-an-ended-parent", "a child is created for a job that has ended and cannot cancel it any more"),
+    survivor("childs-answer-lost", "a job is told that its child has answered nothing"),
+    survivor("parent-never-told", "the end of a child is told to nobody, and the promise to tell it is gone"),
+    survivor("promise-outlives-its-child", "a child is created, and the promise to create it stands"),
+    survivor("promise-unwritten", "what a unit promises is not written with it"),
+    tested(
+        "promise-kept-twice",
+        "what was promised is done by whoever comes, also when it is done",
+        "o2_what_is_done_is_not_done_again",
+    ),
+    tested(
+        "session-deadlock-unseen",
+        "a child stands in line behind the job that waits for it",
+        "a_child_in_the_session_of_a_job_above_it_is_refused",
+    ),
+    tested(
+        "childs-own-deadline",
+        "a child that ends with its parent has more time than that",
+        "a_childs_time_is_what_is_left_of_its_parents",
+    ),
+    tested(
+        "first-child-is-cancelled",
+        "of the children of a job that ends one is cancelled",
+        "all_children_of_a_cancelled_job_end",
+    ),
     Bug { in_store: true, ..survivor("trace-by-place", "another's event at the place of a unit counts as the unit") },
     Bug {
         in_store: true,

@@ -213,6 +213,52 @@ fn maps_hold_wherever_their_process_is_slow() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A job that asks itself for three more, each of which pays and books; one more is asked for and left alone.
+fn children() -> (String, Script) {
+    let tools = "  book: { kind: function, function: f, effect: idempotent, timeout: 5s }\n\
+                 \x20 pay: { kind: function, function: f, timeout: 10s, on_in_doubt: [{ reconcile: books, settle: 20s }, { wait: 60s }, { reconcile: books, settle: 20s }, fail] }\n\
+                 \x20 books: { kind: function, function: f, effect: pure }\n";
+    let nodes = "    - { id: pay, kind: tool, tool: pay, when: message.id, input: { id: \"{{ message.id }}\" } }\n\
+                 \x20   - { id: book, kind: tool, tool: book, when: message.id, input: { id: \"{{ message.id }}\" } }\n\
+                 \x20   - { id: all, kind: map, when: not message.id, over: [1, 2, 3], concurrency: 2, do: { kind: job, agent: a, message: { id: \"{{ item }}\" } } }\n\
+                 \x20   - { id: left, kind: job, when: not message.id, agent: a, message: { id: 4 }, wait: false }\n\
+                 \x20 answer: \"{{ nodes.all.output or nodes.pay.output + nodes.book.output }}\"\n";
+    let id = |call: &aetheris_testing::FakeCall| call.input["id"].clone();
+    let script = Script::new(move || {
+        FakeTools::new()
+            .acts_once("book", id)
+            .acts("pay", move |call| Reply::done(id(call)).after(Duration::from_secs(3)))
+            .reconciles("books", "pay")
+    });
+    let script = script.check(|outcome, tools| {
+        let told = outcome.result == Some(json!([2, 4, 6]));
+        // The one that is left may not have come to its payment.
+        match (tools.acted("pay"), tools.acted("book"), told) {
+            (3..=4, 3..=4, true) => Ok(()),
+            (pays, books, _) => Err(format!("{pays} payments, {books} bookings, and {outcome}")),
+        }
+    });
+    (agent(tools, nodes), script)
+}
+
+#[test]
+fn children_hold_wherever_their_process_dies() -> Result<(), Failed> {
+    let (agent, script) = children();
+    let report = crash_everywhere(&agent, json!({}), &script)?;
+    println!("{report}");
+    assert_eq!(report.total().completed, report.total().runs(), "{report}");
+    Ok(())
+}
+
+#[test]
+fn children_hold_wherever_their_process_is_slow() -> Result<(), Failed> {
+    let (agent, script) = children();
+    let report = stop_everywhere(&agent, json!({}), &script)?;
+    println!("{report}");
+    assert_eq!(report.total().completed, report.total().runs(), "{report}");
+    Ok(())
+}
+
 #[test]
 fn a_tool_that_is_declared_pure_and_acts_is_found() {
     let failed = crash_everywhere(&pay("effect: pure"), json!({}), &paid()).unwrap_err().to_string();

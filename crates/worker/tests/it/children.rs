@@ -221,6 +221,27 @@ async fn the_end_of_a_job_ends_its_children_unless_they_are_left() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn all_children_of_a_cancelled_job_end() {
+    let map = "id: m, kind: map, over: [1, 2, 3], concurrency: 3, do: { kind: job, agent: slow }";
+    let world = world(&[map]).await;
+    world.put(&agent("slow", "", &["id: j, kind: job, agent: slower"])).await;
+    world.put(&agent("slower", "", &["id: nap, kind: sleep, duration: 1h"])).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    while every_job(world.rt.store.as_ref()).await.unwrap().len() < 7 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    world.rt.cancel(job).await.unwrap();
+    let open = |row: &aetheris_store::JobRow| !row.status.is_terminal();
+    while every_job(world.rt.store.as_ref()).await.unwrap().iter().any(open) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(world.passed() < Duration::from_secs(60), "a child goes on");
+    }
+    let jobs = every_job(world.rt.store.as_ref()).await.unwrap();
+    assert!(jobs.iter().all(|row| row.status == JobStatus::Cancelled));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_childs_time_is_what_is_left_of_its_parents() {
     let world = world_of("deadline: 1m\n", &["id: j, kind: job, agent: slow, deadline: 1h"]).await;
     world.put(&agent("slow", "", &["id: nap, kind: sleep, duration: 1h"])).await;
