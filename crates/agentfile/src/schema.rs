@@ -235,6 +235,7 @@ fn nodes() -> Vec<Value> {
             json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": { "$ref": "#/$defs/templates" } }),
         ),
         node("llm", &["prompt"], llm()),
+        job(&common),
         node("wait", &["wait_type"], wait()),
         node("sleep", &["duration"], json!({ "duration": { "$ref": "#/$defs/duration" } })),
         node("condition", &["when"], json!({})),
@@ -309,7 +310,38 @@ fn items() -> Vec<Value> {
         work("tool", "tool", json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": templates })),
         work("llm", "prompt", llm()),
         work("transform", "output", json!({ "output": templates })),
+        {
+            let mut properties = with(&common, &child());
+            properties.insert("kind".to_owned(), json!({ "const": "job" }));
+            properties.retain(|key, _| key != "retry" && key != "timeout");
+            object(&["kind", "agent"], properties)
+        },
     ]
+}
+
+/// A child is created once: it has neither tries nor a timeout.
+fn job(common: &Value) -> Value {
+    let mut properties = with(common, &child());
+    properties.insert("kind".to_owned(), json!({ "const": "job" }));
+    properties.retain(|key, _| key != "retry" && key != "timeout");
+    object(&["id", "kind", "agent"], properties)
+}
+
+fn child() -> Value {
+    json!({
+        "agent": {
+            "description": "The agent that gets the message: its name, or a template of one.",
+            "oneOf": [{ "type": "string", "pattern": "\\{[{%#]" }, { "type": "string", "pattern": "^[a-z0-9-]{1,64}$" }]
+        },
+        "message": { "$ref": "#/$defs/templates" },
+        "session": { "type": "string", "minLength": 1 },
+        "wait": { "description": "Whether the node waits for the child's end.", "type": "boolean", "default": true },
+        "on_parent_end": {
+            "description": "What becomes of the child when this job ends; `cancel` by default if it is waited for, else `leave`.",
+            "enum": ["cancel", "leave"]
+        },
+        "deadline": { "$ref": "#/$defs/duration" }
+    })
 }
 
 fn llm() -> Value {

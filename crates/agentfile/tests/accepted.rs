@@ -176,6 +176,37 @@ fn what_judges_an_output_is_read() {
     assert!(errors.is_empty(), "{errors:?}");
 }
 
+#[test]
+fn a_child_job_is_read() {
+    let file = "agent: a\nplan:\n  nodes:\n    \
+                - { id: one, kind: job, agent: other, message: { n: '{{ message }}' }, deadline: 5s, session: '{{ job.id }}' }\n    \
+                - { id: two, kind: job, agent: '{{ message.to }}', wait: false }\n    \
+                - { id: three, kind: job, agent: other, wait: false, on_parent_end: cancel, validate: {}, max_refines: 1 }\n    \
+                - { id: m, kind: map, over: [1], do: { kind: job, agent: other, on_parent_end: leave } }\n";
+    let plan = accepted(file).plan;
+    let [one, two, three, m] = &plan.nodes[..] else { panic!("{:?}", plan.nodes) };
+    let child = |agent: &str, message, on_parent_end, wait| JobNode {
+        agent: agent.to_owned(),
+        deadline: None,
+        message: Json::new(message),
+        on_parent_end,
+        session: None,
+        wait,
+    };
+    let whole = JobNode {
+        deadline: Some(Span::from_secs(5)),
+        session: Some("{{ job.id }}".to_owned()),
+        ..child("other", json!({ "n": "{{ message }}" }), OnParentEnd::Cancel, true)
+    };
+    assert_eq!(one.work.kind, NodeKind::Job(whole));
+    assert_eq!(two.work.kind, NodeKind::Job(child("{{ message.to }}", json!(null), OnParentEnd::Leave, false)));
+    assert_eq!(three.work.kind, NodeKind::Job(child("other", json!(null), OnParentEnd::Cancel, false)));
+    let item = m.work.each().map(|each| &each.kind);
+    assert_eq!(item, Some(&NodeKind::Job(child("other", json!(null), OnParentEnd::Leave, true))));
+    let errors: Vec<String> = validator().iter_errors(&as_json(file)).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
 /// Whoever says 0 wants one step at a time, whatever the server says of agents that say nothing.
 #[test]
 fn how_many_steps_run_at_once_is_said_or_left_to_the_server() {

@@ -364,7 +364,7 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
             "not_supported_yet tools.p.kind 9",
             "not_supported_yet plan.nodes[0].kind 12",
             "not_supported_yet plan.nodes[1].do.kind 13",
-            "not_supported_yet plan.nodes[2].kind 14",
+            "missing_key plan.nodes[2].agent 14",
             "missing_key plan.nodes[3].prompt 15",
             "missing_key plan.nodes[3].model 15",
             "unreachable_node plan.nodes[3] 15",
@@ -926,6 +926,26 @@ fn work_that_cannot_be_done_again_is_refused() {
 
 /// What a map and its work say wrong, each at its place.
 #[test]
+fn mistakes_in_a_child_job_are_named_where_they_are() {
+    let job = |more: &str| format!("    - {{ id: j, kind: job, {more} }}\n");
+    for (more, found) in [
+        ("message: 1", &["missing_key plan.nodes[0].agent 4"][..]),
+        ("agent: Not a name", &["bad_name plan.nodes[0].agent 4"]),
+        ("agent: '{{ nobody }}'", &["bad_template plan.nodes[0].agent 4"]),
+        ("agent: b, message: '{{ nodes.x.output }}'", &["unknown_node plan.nodes[0].message 4"]),
+        ("agent: b, session: ''", &["bad_value plan.nodes[0].session 4"]),
+        ("agent: b, deadline: soon", &["bad_value plan.nodes[0].deadline 4"]),
+        ("agent: b, wait: maybe", &["bad_value plan.nodes[0].wait 4"]),
+        ("agent: b, on_parent_end: stay", &["bad_value plan.nodes[0].on_parent_end 4"]),
+        ("agent: b, retry: { max_attempts: 2 }", &["bad_value plan.nodes[0].retry 4"]),
+        ("agent: b, timeout: 3s", &["bad_value plan.nodes[0].timeout 4"]),
+        ("agent: b, tool: t", &["unknown_key plan.nodes[0].tool 4"]),
+    ] {
+        expect(&nodes(&job(more)), found);
+    }
+}
+
+#[test]
 fn mistakes_in_a_map_are_named_where_they_are() {
     let map = |more: &str| format!("    - {{ id: m, kind: map, {more} }}\n");
     for (more, found) in [
@@ -935,7 +955,7 @@ fn mistakes_in_a_map_are_named_where_they_are() {
         ("over: 3, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].over 4"]),
         ("over: [], do: { kind: wait }", &["bad_value plan.nodes[0].do.kind 4"]),
         ("over: [], do: { kind: map }", &["bad_value plan.nodes[0].do.kind 4"]),
-        ("over: [], do: { kind: job }", &["not_supported_yet plan.nodes[0].do.kind 4"]),
+        ("over: [], do: { kind: job }", &["missing_key plan.nodes[0].do.agent 4"]),
         ("over: [], do: { kind: what }", &["bad_value plan.nodes[0].do.kind 4"]),
         ("over: [], do: { kind: tool, tool: none }", &["unknown_tool plan.nodes[0].do.tool 4"]),
         ("over: [], concurrency: 0, do: { kind: transform, output: 1 }", &["bad_value plan.nodes[0].concurrency 4"]),

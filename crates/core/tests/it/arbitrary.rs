@@ -129,10 +129,10 @@ fn step_events() -> impl Strategy<Value = Event> {
         }),
         4 => (node(), failure(), 0u64..9)
             .prop_map(|(node, error, after_us)| NodeRetryScheduled { after_us, error, model: None, node }.into()),
-        18 => (node(), 1u32..4).prop_map(|(node, round)| {
+        14 => (node(), 1u32..4).prop_map(|(node, round)| {
             NodeRefining { by: Judge::Schema, feedback: "no".to_owned(), node: node.base(), round }.into()
         }),
-        6 => (node(), any::<bool>(), any::<bool>(), value()).prop_map(|(node, waits, leave, message)| {
+        3 => (node(), any::<bool>(), any::<bool>(), value()).prop_map(|(node, waits, leave, message)| {
             ChildStarted {
                 agent: "other".into(),
                 agent_version: "1".to_owned(),
@@ -151,7 +151,7 @@ fn step_events() -> impl Strategy<Value = Event> {
             }
             .into()
         }),
-        18 => (node(), proptest::option::of(value())).prop_map(|(node, result)| {
+        9 => (node(), proptest::option::of(value())).prop_map(|(node, result)| {
             let outcome = result.map_or(ChildOutcome::Cancelled, |result| ChildOutcome::Completed { result });
             ChildEnded { child: JobId::from_u128(6), node, outcome }.into()
         }),

@@ -33,7 +33,7 @@ fn fold_legal(events: &[(Event, bool)]) -> (JobState, Vec<Event>) {
 fn streams_have_enough_that_is_legal() {
     let mut runner = TestRunner::deterministic();
     let mut kept = BTreeMap::from_iter(EventKind::ALL.iter().map(|kind| (*kind, 0)));
-    for _ in 0..2_500 {
+    for _ in 0..4_000 {
         let events = stream().new_tree(&mut runner).unwrap().current();
         for event in fold_legal(&events).1 {
             *kept.entry(event.kind()).or_insert(0) += 1;

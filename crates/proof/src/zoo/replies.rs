@@ -91,9 +91,9 @@ async fn story(world: &World, op: Op) -> Result<()> {
         Op::Commit(Purpose::Reclaim) => taken_back(world).await,
         Op::Commit(Purpose::Deposit) => deposited(world).await,
         Op::Commit(Purpose::Resolve) => answered(world).await,
+        Op::Commit(Purpose::Deliver) => of_children(world).await,
         Op::Commit(
             Purpose::Create
-            | Purpose::Deliver
             | Purpose::Permit
             | Purpose::Record
             | Purpose::Finish
@@ -149,6 +149,7 @@ async fn settle(world: &World) -> Result<()> {
         world.clock.advance(Span::from_secs(10));
         aetheris_scheduler::sweep_expired(&world.rt).await?;
         aetheris_scheduler::fire_due(&world.rt).await?;
+        aetheris_scheduler::deliver_all(&world.rt).await?;
     }
     world.told(|history| history.quiet = true);
     Ok(())
@@ -172,6 +173,18 @@ async fn life(world: &World) -> Result<()> {
         let signal = Signal { correlation_key: "k".to_owned(), payload, wait_type: None };
         insist(|| world.rt.signal(job, signal.clone())).await?;
     }
+    settle(world).await?;
+    for job in jobs {
+        world.expect_end(job, "completed", "").await?;
+    }
+    Ok(())
+}
+
+/// Each job is told of the end of its child.
+async fn of_children(world: &World) -> Result<()> {
+    world.put(&one_call("act", "at_most_once", "").replace("agent: zoo", "agent: child")).await?;
+    let file = "agent: zoo\nplan:\n  nodes:\n    - { id: one, kind: job, agent: child, message: {} }\n";
+    let jobs = [send(world, file, "a").await?, send(world, file, "b").await?];
     settle(world).await?;
     for job in jobs {
         world.expect_end(job, "completed", "").await?;

@@ -196,7 +196,7 @@ fn what_is_not_ours_is_not_copied_and_what_is_older_is_brought_up_to_date() {
     crate::migrate::first_schema(&older);
     copy(&older).unwrap();
     let conn = rusqlite::Connection::open(&file).unwrap();
-    assert_eq!(conn.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap(), 5);
+    assert_eq!(conn.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0)).unwrap(), 6);
 }
 
 #[test]

@@ -170,7 +170,7 @@ fn sixteen_openings_at_once_make_one_schema() {
     let conn = Connection::open(folder.database()).unwrap();
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!(number("SELECT count(*) FROM meta"), 1);
-    assert_eq!(number("PRAGMA user_version"), 5);
+    assert_eq!(number("PRAGMA user_version"), 6);
     assert_eq!(number("SELECT count(*) FROM event_kinds"), i64::try_from(EventKind::ALL.len()).unwrap());
 }
 

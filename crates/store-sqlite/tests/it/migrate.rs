@@ -70,7 +70,7 @@ async fn a_database_of_the_first_schema_opens_and_says_what_it_said() {
     drop(store);
     let conn = Connection::open(folder.database()).unwrap();
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!(number("PRAGMA user_version"), 5);
+    assert_eq!(number("PRAGMA user_version"), 6);
     // What other tables call a job by is what it was.
     assert_eq!(number("SELECT num FROM jobs WHERE status = 6"), 9);
     assert_eq!(number("SELECT count(*) FROM job_list"), 7);
