@@ -167,11 +167,11 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("message", MUST, any),
             ("node", MUST, text),
             ("on_parent_end", MUST, named::<schema::OnParent>),
+            ("parent_deadline", MAY, named::<schema::Time>),
             ("plan_hash", MUST, named::<schema::Digest>),
             ("planner", MUST, text),
             ("session", MAY, text),
             ("sessions", MAY, digests),
-            ("until", MAY, named::<schema::Time>),
             ("waits", MAY, yes_or_no),
         ],
     ),
@@ -381,7 +381,7 @@ fn parent() -> Form {
         ("depth", MUST, count),
         ("job", MUST, text),
         ("node", MUST, text),
-        ("on_end", MUST, named::<schema::OnParent>),
+        ("on_parent_end", MUST, named::<schema::OnParent>),
         ("sessions", MAY, digests),
         ("waits", MAY, yes_or_no),
     ];
@@ -389,8 +389,8 @@ fn parent() -> Form {
 }
 
 fn child_outcome() -> Form {
-    let completed = object(&[("completed", MUST, child_result)], "It has its answer.");
-    let failed = object(&[("failed", MUST, child_error)], "It has failed.");
+    let completed = object(&[("completed", MUST, child_result)], "The child completed.");
+    let failed = object(&[("failed", MUST, child_error)], "The child failed.");
     AnyOfBuilder::new().item(completed).item(failed).item(names_of(["cancelled"])).into()
 }
 

@@ -335,7 +335,7 @@ pub struct JobView {
     #[serde(default)]
     #[schema(value_type = Option<schema::Time>)]
     pub not_before: Option<Timestamp>,
-    /// The job whose step asked for it. In lists it is left out, as where a client sent it.
+    /// The job whose step asked for it. Absent in lists, and where a client sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<ParentView>,
     /// Why it is held still, and since when; `null` where it is not.

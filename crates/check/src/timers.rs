@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_core::event::{Event, InDoubtResolved, Recorded, TimerId, WaitCompleted};
+use aetheris_core::event::{ChildEnded, Event, InDoubtResolved, Recorded, TimerId, WaitCompleted};
 use aetheris_core::job::JobStatus;
 use aetheris_core::path::StepPath;
 use aetheris_core::time::{Span, Timestamp};
@@ -50,7 +50,9 @@ fn delayed(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
                 waits.insert(&waiting.node);
             }
             // The step can go on, whatever another one's next try waits for.
-            Event::WaitCompleted(WaitCompleted { node, .. }) | Event::InDoubtResolved(InDoubtResolved { node, .. })
+            Event::WaitCompleted(WaitCompleted { node, .. })
+            | Event::ChildEnded(ChildEnded { node, .. })
+            | Event::InDoubtResolved(InDoubtResolved { node, .. })
                 if waits.remove(node) =>
             {
                 not_before = None;

@@ -226,11 +226,11 @@ impl TenantId {
 }
 
 impl JobId {
-    /// The name of the child job that a step asks for: the moment at which it does, by which lists and claims order it, and a hash
+    /// The id of the child job that a step asks for: the moment at which it does, by which lists and claims order it, and a hash
     /// of job and path. What is recorded of the step makes it one: a step asks once.
     #[must_use]
     pub fn of_child(job: Self, path: &crate::path::StepPath, asked_at: crate::time::Timestamp) -> Self {
-        const CHANCE: u128 = (1 << 80) - 1;
+        const RANDOM_BITS: u128 = (1 << 80) - 1;
         let mut input = b"aetheris.child.1\0".to_vec();
         input.extend_from_slice(&job.to_bytes());
         input.extend_from_slice(path.text().as_bytes());
@@ -241,7 +241,7 @@ impl JobId {
         // As a UUID of version 7 has it.
         let version = 7 << 76;
         let variant = 2 << 62;
-        let hash = u128::from_be_bytes(half) & CHANCE & !(15 << 76) & !(3 << 62);
+        let hash = u128::from_be_bytes(half) & RANDOM_BITS & !(15 << 76) & !(3 << 62);
         Self(((millis & ((1 << 48) - 1)) << 80) | hash | version | variant)
     }
 }

@@ -1,6 +1,6 @@
 //! The part of a job's row that is derived from its events, by the one fold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -167,8 +167,8 @@ impl Intent {
     }
 }
 
-/// What events promise that lead to a state; the first of them stands behind place `seq`. No author of an end has to think of
-/// those who wait for it.
+/// What events promise that lead to a state, in their order: a child is created before it is cancelled. The first of them stands
+/// behind place `seq`. No author of an end has to think of those who wait for it.
 #[must_use]
 pub fn intents<'e>(seq: u64, events: impl Iterator<Item = &'e Event>, after: &JobState) -> Vec<Intent> {
     let mut intents = Vec::new();
@@ -176,7 +176,8 @@ pub fn intents<'e>(seq: u64, events: impl Iterator<Item = &'e Event>, after: &Jo
         if let Event::ChildStarted(started) = event {
             intents.push(Intent::CreateChild { child: started.child, node: started.node.clone(), seq });
         } else if let Event::NodeFinished(finished) = event
-            && let Some(items) = after.items_of(&finished.node).filter(|items| items.stopped_by.is_some())
+            && let Some(items) = after.items_of(&finished.node)
+            && finished.node.item().is_some_and(|item| items.stopped_by == Some(item))
         {
             intents.extend(items.open.iter().filter_map(|item| {
                 let node = StepPath::of_item(finished.node.node().clone(), *item);
@@ -195,8 +196,8 @@ pub fn intents<'e>(seq: u64, events: impl Iterator<Item = &'e Event>, after: &Jo
             }
         }
     }
-    intents.sort();
-    intents.dedup();
+    let mut met = BTreeSet::new();
+    intents.retain(|intent| met.insert(intent.clone()));
     intents
 }
 

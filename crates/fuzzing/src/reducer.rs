@@ -180,7 +180,7 @@ fn child_started(node: StepPath, [b, c]: [u8; 2]) -> Event {
         planner: "static".to_owned(),
         session: None,
         sessions: Vec::new(),
-        until: None,
+        parent_deadline: None,
         waits: c & 8 == 0,
     }
     .into()

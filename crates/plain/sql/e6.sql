@@ -7,7 +7,7 @@ WITH timers AS (
     WINDOW w AS (PARTITION BY job, payload ->> 'timer' ORDER BY seq)
 ), ends AS (
     SELECT job, seq, kind, at, payload, lag(kind) OVER (PARTITION BY job, payload ->> 'node' ORDER BY seq) AS before
-    FROM events WHERE kind IN ('job_waiting', 'wait_completed', 'in_doubt_resolved')
+    FROM events WHERE kind IN ('job_waiting', 'wait_completed', 'child_ended', 'in_doubt_resolved')
 ), delays AS (
     -- What ends a wait ends the delay of another step's next try.
     SELECT job, seq, kind, at,

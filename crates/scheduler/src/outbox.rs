@@ -39,7 +39,7 @@ pub async fn deliver_all(rt: &Runtime) -> Result<bool, OpError> {
 async fn pass(sweep: &mut Sweep<Errand>) -> Result<(), OpError> {
     let unreachable = sweep.begin_pass();
     if unreachable > 1 {
-        tracing::warn!(errands = unreachable, "what was promised could not be done; trying again");
+        tracing::warn!(entries = unreachable, "outbox entries could not be carried out; trying again");
     }
     let mut after = None;
     loop {
@@ -66,6 +66,10 @@ impl Due for Errand {
         Self::key(self)
     }
 
+    fn tried_as(&self) -> Self::Key {
+        Self::tried_as(self)
+    }
+
     async fn write(self, rt: Runtime, if_free: bool) -> Result<bool, OpError> {
         if if_free { rt.deliver_if_free(&self).await } else { rt.deliver(&self).await }
     }
@@ -73,17 +77,17 @@ impl Due for Errand {
     /// What somebody else has done is over; what is left of it is listed again.
     fn tell(&self, done: &bool) -> bool {
         let (job, num) = Self::key(self);
-        tracing::debug!(%job, num, done, "what was promised was to be done");
+        tracing::debug!(%job, num, what = self.what(), done, "an outbox entry was carried out");
         *done
     }
 
     fn tell_failed(&self, error: &OpError) {
         let (job, _) = Self::key(self);
-        tracing::error!(%job, %error, "what was promised about a job could not be done; it is tried again, less and less often");
+        tracing::error!(%job, what = self.what(), %error, "an outbox entry cannot be carried out; it is tried again, less and less often");
     }
 
     fn tell_unreachable(&self, error: &OpError) {
         let (job, _) = Self::key(self);
-        tracing::warn!(%job, %error, "what was promised about a job could not be done; trying again");
+        tracing::warn!(%job, what = self.what(), %error, "an outbox entry could not be carried out; trying again");
     }
 }

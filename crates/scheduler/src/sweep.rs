@@ -1,5 +1,6 @@
 //! What all sweeps do: each row is written by itself, past those that fail and those that are slow.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
@@ -32,6 +33,11 @@ pub(crate) trait Due: Clone + Send + Sync + 'static {
     /// Does what is due. With `if_free`, [`OpError::Crowded`] where a large job has to be waited for.
     fn write(self, rt: Runtime, if_free: bool) -> impl Future<Output = Result<Self::Done, OpError>> + Send + 'static;
 
+    /// Under which name a failure is remembered.
+    fn tried_as(&self) -> Self::Key {
+        self.key()
+    }
+
     /// Says what became of it. Whether it is over; if not, it is looked at again soon.
     fn tell(&self, done: &Self::Done) -> bool;
 
@@ -47,12 +53,14 @@ type Ended<D> = (D, Result<<D as Due>::Done, OpError>);
 
 /// A sweep's memory between its passes.
 pub(crate) struct Sweep<D: Due> {
+    /// What was met again has ended: there may be more of it.
+    again: bool,
     failed: Backoff<D::Key>,
     /// Large jobs that it waits for.
     large: Writes<D::Key, Ended<D>>,
     left: bool,
-    /// Something was met again whose write is under way: it may be due once more when that has ended.
-    met_again: bool,
+    /// What was met again while it was under way.
+    met_again: BTreeSet<D::Key>,
     over: usize,
     pulse: Pulse,
     pub(crate) rt: Runtime,
@@ -65,10 +73,11 @@ impl<D: Due> Sweep<D> {
     pub(crate) fn new(rt: Runtime, pulse: Pulse, stop: CancellationToken) -> Self {
         let (large, writes) = (Writes::new(LARGE_AT_ONCE), Writes::new(WRITES_AT_ONCE));
         Self {
+            again: false,
             failed: Backoff::default(),
             large,
             left: false,
-            met_again: false,
+            met_again: BTreeSet::new(),
             over: 0,
             pulse,
             rt,
@@ -81,7 +90,8 @@ impl<D: Due> Sweep<D> {
     /// Before the first page of a pass. How many have failed since the last one for a reason that may be others' too.
     pub(crate) fn begin_pass(&mut self) -> usize {
         self.left = false;
-        self.met_again = false;
+        self.again = false;
+        self.met_again.clear();
         std::mem::take(&mut self.unreachable)
     }
 
@@ -92,8 +102,10 @@ impl<D: Due> Sweep<D> {
         for due in page {
             let key = due.key();
             let under_way = self.writes.has(&key) || self.large.has(&key);
-            self.met_again |= under_way;
-            if under_way || !self.failed.may_try(&key, self.rt.system.clock.boot()) {
+            if under_way && D::COMES_AGAIN {
+                self.met_again.insert(key.clone());
+            }
+            if under_way || !self.failed.may_try(&due.tried_as(), self.rt.system.clock.boot()) {
                 continue;
             }
             while self.writes.is_full() {
@@ -114,19 +126,14 @@ impl<D: Due> Sweep<D> {
     pub(crate) async fn rest(&mut self, pause: Duration, changed: impl Future<Output = ()>) {
         let (mut until, stop) = (Instant::now() + pause, self.stop.clone());
         let mut changed = std::pin::pin!(changed);
-        loop {
+        while !self.again {
             if self.left {
                 until = until.min(Instant::now() + limits::SWEEP_BACKOFF.to_std());
             }
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                Some((key, (due, ended))) = self.writes.next() => {
-                    self.ended(key, due, ended);
-                    if self.met_again && D::COMES_AGAIN {
-                        return;
-                    }
-                }
+                Some((key, (due, ended))) = self.writes.next() => self.ended(key, due, ended),
                 Some((_, (due, ended))) = self.large.next() => self.ended_large(due, ended),
                 () = &mut changed => return,
                 () = tokio::time::sleep_until(until) => return,
@@ -161,7 +168,8 @@ impl<D: Due> Sweep<D> {
 
     fn ended_large(&mut self, due: D, ended: Result<D::Done, OpError>) {
         self.beat();
-        let key = due.key();
+        let met_again = self.met_again.remove(&due.key());
+        let key = due.tried_as();
         let over = match ended {
             Ok(done) => {
                 self.failed.worked(&key);
@@ -182,6 +190,7 @@ impl<D: Due> Sweep<D> {
                 false
             }
         };
+        self.again |= over && met_again;
         self.over += usize::from(over);
         self.left |= !over;
     }

@@ -130,15 +130,15 @@ pub(crate) fn child_of(child: &Child) -> ChildOfStep {
 }
 
 fn parent(parent: &Parent) -> ParentView {
-    let Parent { depth: _, job, node, on_end, sessions: _, waits } = parent;
-    ParentView { job_id: *job, node_id: node.clone(), on_parent_end: *on_end, waits: *waits }
+    let Parent { depth: _, job, node, on_parent_end, sessions: _, waits } = parent;
+    ParentView { job_id: *job, node_id: node.clone(), on_parent_end: *on_parent_end, waits: *waits }
 }
 
 /// A job that another has asked for.
 #[must_use]
 pub fn child(child: &ChildRow, generation: u32) -> ChildView {
-    let ChildRow { node, on_end, row } = child;
-    ChildView { job: job_row(row, generation), node_id: node.clone(), on_parent_end: *on_end }
+    let ChildRow { node, on_parent_end, row } = child;
+    ChildView { job: job_row(row, generation), node_id: node.clone(), on_parent_end: *on_parent_end }
 }
 
 /// How the items of a map stand.

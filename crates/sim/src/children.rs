@@ -70,8 +70,8 @@ pub(crate) fn examine(jobs: &[Told], outbox: &[IntentRow], tally: &mut Tally) {
 fn created((row, of_parent): (&JobRow, &[Recorded]), started: &ChildStarted, child: Option<&Told>, tally: &mut Tally) {
     let ends_with_it = started.on_parent_end == OnParentEnd::Cancel;
     let Some((child, events)) = child else {
-        let ended = row.status.is_terminal() || !started.waits;
-        tally.case("K1", ended && ends_with_it || is_given_up(started), || {
+        let ended = row.status.is_terminal() && ends_with_it;
+        tally.case("K1", ended || is_given_up(of_parent, started), || {
             format!("{}: {} was asked for and is not there", row.id, started.child)
         });
         return;
@@ -96,9 +96,13 @@ fn created((row, of_parent): (&JobRow, &[Recorded]), started: &ChildStarted, chi
     }
 }
 
-/// Whether it may have been cancelled before it was created, as its map had failed.
-fn is_given_up(started: &ChildStarted) -> bool {
-    started.node.item().is_some()
+/// Whether it was cancelled before it was created, as its map had failed.
+fn is_given_up(of_parent: &[Recorded], started: &ChildStarted) -> bool {
+    let cancelled = |recorded: &Recorded| match &recorded.event {
+        Event::ChildEnded(ended) => ended.child == started.child && ended.outcome == ChildOutcome::Cancelled,
+        _ => false,
+    };
+    started.node.item().is_some() && of_parent.iter().any(cancelled)
 }
 
 fn told(row: &JobRow, events: &[Recorded], started: &ChildStarted, child: Option<&Told>, tally: &mut Tally) {
@@ -119,6 +123,8 @@ fn told(row: &JobRow, events: &[Recorded], started: &ChildStarted, child: Option
         (ChildOutcome::Completed { result }, Some(JobStatus::Completed)) => result.value().as_str() == Some(&made),
         (ChildOutcome::Failed { .. }, Some(JobStatus::Failed)) => true,
         (ChildOutcome::Cancelled, Some(JobStatus::Cancelled)) => true,
+        // It was never created.
+        (ChildOutcome::Cancelled, None) => is_given_up(events, started),
         _ => false,
     };
     tally.case("K2", true_to_it, || {

@@ -134,10 +134,10 @@ pub async fn o2_of_many_that_keep_a_promise_one_does(f: Fixture) {
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1);
 }
 
-fn child_of(f: &Fixture, parent: JobId, on_end: OnParentEnd) -> UnitOfWork {
+fn child_of(f: &Fixture, parent: JobId, on_parent_end: OnParentEnd) -> UnitOfWork {
     let mut unit = f.creation(&f.message());
     if let Some(new) = &mut unit.create {
-        new.parent = Some(ChildOf { job: parent, node: "m[3]@1".into(), on_end });
+        new.parent = Some(ChildOf { job: parent, node: "m[3]@1".into(), on_parent_end });
     }
     unit
 }
@@ -152,6 +152,7 @@ pub async fn o3_no_child_is_created_for_a_parent_that_would_have_to_end_it(f: Fi
     f.ok(child_of(&f, parent, OnParentEnd::Leave)).await;
     let nobody = child(404);
     assert_eq!(f.refused(child_of(&f, nobody, OnParentEnd::Cancel)).await, Refusal::ParentEnded(nobody));
+    assert_eq!(f.refused(child_of(&f, nobody, OnParentEnd::Leave)).await, Refusal::UnknownJob);
 }
 
 pub async fn o4_children_are_listed_in_the_order_of_their_creation(f: Fixture) {
@@ -167,7 +168,7 @@ pub async fn o4_children_are_listed_in_the_order_of_their_creation(f: Fixture) {
     let ids: Vec<JobId> = units.iter().rev().map(|unit| unit.job).collect();
     assert_eq!((page.children.iter().map(|child| child.row.id).collect::<Vec<_>>(), page.next), (ids.clone(), None));
     assert!(page.children.iter().all(|child| child.node.text() == "m[3]@1"));
-    let ends: Vec<OnParentEnd> = page.children.iter().map(|child| child.on_end).collect();
+    let ends: Vec<OnParentEnd> = page.children.iter().map(|child| child.on_parent_end).collect();
     assert_eq!(ends, [OnParentEnd::Cancel, OnParentEnd::Leave, OnParentEnd::Cancel]);
     let first = f.store().children(Scope::System, parent, None, 2).await.unwrap();
     assert_eq!((first.children.len(), first.next), (2, Some(ids[1])));

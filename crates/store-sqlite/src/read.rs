@@ -239,7 +239,12 @@ impl Reads<'_> {
                 None => 0,
             };
             let limit = limit.min(limits::PAGE_JOBS_MAX);
-            let found = reads.sql.all(Query::ChildrenPage, params![parent, after, count(limit + 1)], rows::child)?;
+            let found = unreadable::page(after, limit + 1, |after, wanted| {
+                reads.sql.all(Query::ChildrenPage, params![parent, after, count(wanted)], |row| {
+                    let child: i64 = row.get(28)?;
+                    Ok((child, passed_over(rows::child(row), format_args!("child {child} of {job}"))?))
+                })
+            })?;
             let more = found.len() > limit;
             let children: Vec<ChildRow> = found.into_iter().take(limit).collect();
             let next = children.last().map(|child| child.row.id).filter(|_| more);

@@ -198,7 +198,7 @@ pub(crate) const JOB_ID_AT: usize = 16;
 /// A row of `children_page.sql`.
 pub(crate) fn child(row: &Row<'_>) -> Result<ChildRow, Error> {
     let (_, of) = job(row)?;
-    Ok(ChildRow { node: StepPath::from(text(row, 26)?), on_end: code(row, 27)?, row: of })
+    Ok(ChildRow { node: StepPath::from(text(row, 26)?), on_parent_end: code(row, 27)?, row: of })
 }
 
 /// The id in a row of the jobs, which stands there whatever the rest says.

@@ -177,7 +177,7 @@ fn insert(tx: &mut Tx<'_, '_>, unit: &UnitOfWork, new: &NewJob, writes: &Writes)
         tx.changes.bytes += u64::try_from(key.len() + value.len() + id.len()).unwrap_or(0);
     }
     if let Some(parent) = &new.parent {
-        let row = params![&parent.job.to_bytes()[..], num, parent.on_end.code(), parent.node.text()];
+        let row = params![&parent.job.to_bytes()[..], num, parent.on_parent_end.code(), parent.node.text()];
         tx.exactly_one(Query::ChildInsert, row)?;
         tx.changes.bytes += 32;
     }

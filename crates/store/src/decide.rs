@@ -164,7 +164,7 @@ pub fn needs(unit: &UnitOfWork) -> Result<Needs<'_>, StoreError> {
         kept_of: unit.expected_signals.as_ref().map(|expected| expected.key.as_str()),
         last_event: follows(unit),
         ledger: of_ledger.chain(unit.effects.iter().map(|effect| effect.key)).collect(),
-        parent: parent_to_end_with(unit),
+        parent: parent_of_new(unit).map(|(parent, _)| parent),
         plan: recorded_plan(unit),
         signals: signals.collect(),
         succeeded: permits.collect(),
@@ -175,10 +175,10 @@ fn new_client_key(unit: &UnitOfWork) -> Option<(&NewJob, &ClientKey)> {
     unit.create.as_ref().and_then(|new| Some((new, new.client_key.as_ref()?)))
 }
 
-/// The parent of a new job that is to end with it.
-fn parent_to_end_with(unit: &UnitOfWork) -> Option<JobId> {
+/// The parent of a new job, and what becomes of the job when that ends.
+fn parent_of_new(unit: &UnitOfWork) -> Option<(JobId, OnParentEnd)> {
     let parent = unit.create.as_ref()?.parent.as_ref()?;
-    (parent.on_end == OnParentEnd::Cancel).then_some(parent.job)
+    Some((parent.job, parent.on_parent_end))
 }
 
 /// Whether it appends to events that are there.
@@ -255,10 +255,12 @@ fn promises(unit: &UnitOfWork, facts: &Facts<'_>) -> Result<(), Refusal> {
     if let Some(num) = gone.filter(|_| !aetheris_fault::planted!("promise-kept-twice")) {
         return Err(Refusal::Delivered(*num));
     }
-    let ended = facts.parent.is_none_or(JobStatus::is_terminal);
-    match parent_to_end_with(unit).filter(|_| ended && !aetheris_fault::planted!("child-of-an-ended-parent")) {
-        Some(parent) => Err(Refusal::ParentEnded(parent)),
-        None => Ok(()),
+    let ended =
+        facts.parent.is_none_or(JobStatus::is_terminal) && !aetheris_fault::planted!("child-of-an-ended-parent");
+    match parent_of_new(unit) {
+        Some((parent, OnParentEnd::Cancel)) if ended => Err(Refusal::ParentEnded(parent)),
+        Some((_, OnParentEnd::Leave)) if facts.parent.is_none() => Err(Refusal::UnknownJob),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -101,10 +101,10 @@ pub enum Refusal {
     #[error("this idempotency key was already used for a different request, {0}")]
     KeyConflict(JobId),
     /// What the unit was to do is done, by somebody else.
-    #[error("what was promised under number {0} has been done meanwhile")]
+    #[error("outbox entry {0} has been delivered by somebody else")]
     Delivered(u64),
     /// The child was to end with its parent, and that has ended.
-    #[error("{0}, with which the new job was to end, has ended")]
+    #[error("the parent {0} has ended, so the child is not created")]
     ParentEnded(JobId),
     /// There is no such job.
     #[error("there is no such job")]

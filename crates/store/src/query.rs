@@ -437,7 +437,7 @@ pub struct ChildRow {
     /// The step that asked.
     pub node: StepPath,
     /// What becomes of it when the parent ends.
-    pub on_end: OnParentEnd,
+    pub on_parent_end: OnParentEnd,
     /// Its row.
     pub row: JobRow,
 }

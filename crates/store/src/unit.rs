@@ -133,7 +133,7 @@ pub struct ChildOf {
     /// Its step.
     pub node: StepPath,
     /// What becomes of the child when the parent ends: one that is to end with it is not created any more then.
-    pub on_end: OnParentEnd,
+    pub on_parent_end: OnParentEnd,
 }
 
 /// Whether the writer goes on holding the job.

@@ -7,6 +7,7 @@ use aetheris_core::event::PauseReason;
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
+use aetheris_core::projection::Intent;
 use aetheris_runtime::Runtime;
 use aetheris_runtime::ops::Held;
 use aetheris_store::system::System;
@@ -122,6 +123,8 @@ struct Holds {
     now: usize,
     /// Jobs that an operator has paused: no restore lets them go on.
     operators: usize,
+    /// What the backup left to be done for children that could not be done, each with its job.
+    undelivered: Vec<String>,
     /// Jobs that are to be held and whose histories cannot be read.
     unreadable: Vec<JobId>,
     /// The same of jobs that an earlier restore has held.
@@ -139,6 +142,9 @@ impl Holds {
         }
     }
 }
+
+/// Most that is listed of what could not be done.
+const UNDELIVERED_SHOWN: usize = 10;
 
 /// What is held, and how it goes on.
 fn summary(holds: &Holds, unreadable: &[String]) -> String {
@@ -197,6 +203,15 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
             unreadable.join("\n  ")
         )),
     }
+    if let Some(shown) =
+        holds.undelivered.get(..holds.undelivered.len().min(UNDELIVERED_SHOWN)).filter(|s| !s.is_empty())
+    {
+        text.push_str(&format!(
+            "{} of the backup could not be carried out. The server tries again, and a child job that it creates then is not held:\n  {}\n",
+            counted(holds.undelivered.len(), "step between parent and child job"),
+            shown.join("\n  ")
+        ));
+    }
     text
 }
 
@@ -206,8 +221,9 @@ async fn hold(staged: &Staged, system: System, out: &Out) -> Result<Holds, Error
     let store = wiring::open_sqlite(&staged.path, &system)?;
     let rt = Runtime::offline(store, system);
     deliver(&rt).await?;
-    // First: what this restore holds is paused afterwards too.
+    // Before the others: what this restore holds is paused afterwards too.
     let mut holds = held_before(&rt).await?;
+    holds.undelivered = undelivered(&rt).await?;
     let statuses: Vec<_> = JobStatus::OPEN.into_iter().filter(|status| *status != JobStatus::Paused).collect();
     let mut before = None;
     loop {
@@ -252,7 +268,6 @@ async fn hold_mended(staged: &Staged, jobs: &[JobId], system: System, holds: &mu
 }
 
 /// Does what the staged copy has promised and not done: a child job that was asked for is there then, and held like any other.
-/// What cannot be done cannot be done by the server either, for as long as it cannot be read.
 async fn deliver(rt: &Runtime) -> Result<(), Error> {
     // What is done may promise more: a child that is cancelled has children of its own.
     for _ in 0..=2 * limits::CHILD_DEPTH_MAX {
@@ -264,6 +279,18 @@ async fn deliver(rt: &Runtime) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// What stands in the outbox all the same.
+async fn undelivered(rt: &Runtime) -> Result<Vec<String>, Error> {
+    let rows = rt.store.outbox(None, limits::SWEEP_ROWS_MAX).await.map_err(anyhow::Error::from)?;
+    let told = rows.iter().map(|row| match &row.intent {
+        Intent::CancelChildren => format!("{}: cancel its children", row.author),
+        Intent::CancelChild { child, .. } => format!("{}: cancel {child}", row.author),
+        Intent::CreateChild { child, .. } => format!("{}: create {child}", row.author),
+        Intent::TellParent { parent, .. } => format!("{}: tell {parent} how it ended", row.author),
+    });
+    Ok(told.collect())
 }
 
 /// What is paused in the staged copy, and by whom. Each job that a restore has held is read: one that has been damaged

@@ -210,6 +210,22 @@ mod tests {
                 r#"{"node":"approval","correlation_key":"k-1","violations":[{"path":"/approved","message":"is no boolean"},{"path":"","message":"x"}]}"#,
                 "approval k-1 /approved is no boolean (and 1 more)",
             ),
+            (
+                "child_started",
+                r#"{"node":"ask","agent":"refund","child":"job_1","message":{"n":1}}"#,
+                r#"ask refund job_1 {"n":1}"#,
+            ),
+            (
+                "child_ended",
+                r#"{"node":"ask","child":"job_1","outcome":{"completed":{"result":"done"}}}"#,
+                "ask job_1 completed: done",
+            ),
+            (
+                "child_ended",
+                r#"{"node":"ask","child":"job_1","outcome":{"failed":{"error":{"code":"boom","message":"no"}}}}"#,
+                "ask job_1 failed: boom: no",
+            ),
+            ("child_ended", r#"{"node":"ask","child":"job_1","outcome":"cancelled"}"#, "ask job_1 was cancelled"),
             ("job_completed", r#"{"answer":{"node":"pay"}}"#, "the output of pay"),
             ("job_completed", r#"{"answer":{"value":"done"}}"#, "done"),
             ("job_failed", r#"{"node":"pay","error":{"code":"boom","message":"it broke"}}"#, "pay boom: it broke"),

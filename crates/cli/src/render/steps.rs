@@ -132,7 +132,7 @@ pub fn render(lines: &[Line], values: &Values, style: Style, now: Now) -> String
         let told = answered.map(|answered| told(answered, now)).unwrap_or_default();
         let items = line.step.items.map(counted).unwrap_or_default();
         let rounds = line.step.round.map(|round| format!("round {round}")).unwrap_or_default();
-        let child = line.step.child.as_ref().map(|child| child.job_id.to_string()).unwrap_or_default();
+        let child = line.step.child.as_ref().map(|child| format!("child {}", child.job_id)).unwrap_or_default();
         let rest = [&items, status, &child, &rounds, &told, &took, &tries, &line.note];
         let rest: Vec<&str> = rest.into_iter().filter(|text| !text.is_empty()).collect();
         let row = format!(

@@ -58,7 +58,9 @@ const ITEMS_INDENT: usize = 4;
 /// The items of a map: those of which there is more to say than that they have completed or were skipped, and how many others
 /// there are.
 fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
-    let smooth = |item: &TraceStep| item.attempts.len() <= 1 && item.doubts.is_empty() && item.parts.is_empty();
+    let smooth = |item: &TraceStep| {
+        item.attempts.len() <= 1 && item.doubts.is_empty() && item.parts.is_empty() && item.child.is_none()
+    };
     let plain = |item: &TraceStep| match item.status {
         StepStatus::Completed => smooth(item) && item.source == Some(Source::Executed),
         StepStatus::Skipped => true,
@@ -95,7 +97,7 @@ fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
     let rest = [
         (count(StepStatus::Completed), "completed"),
         (count(StepStatus::Skipped), "skipped"),
-        (notable().count() - told.len(), "more that failed, wait, or were tried again or refined"),
+        (notable().count() - told.len(), "more that failed, wait, were tried again or refined, or have a child job"),
     ];
     let rest: Vec<String> =
         rest.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
@@ -168,9 +170,11 @@ fn headline(
     let in_line = before.map(|before| before.node_id.node()).into_iter().eq(&step.needs);
     let needs: Vec<&str> = step.needs.iter().map(|need| need.as_str()).collect();
     let after = if in_line || needs.is_empty() { String::new() } else { format!("after {}", needs.join(", ")) };
+    let child = step.child.as_ref().map(|child| format!("child {}", child.job_id)).unwrap_or_default();
     let parts = [
         style.paint(Tone::Strong, &format!("{:names$}", step.node_id)),
         style.paint(Tone::Dim, &what(step)),
+        style.paint(Tone::Dim, &child),
         style.paint(tone, words),
         took(step.started_at, step.finished_at.or(trace.ended_at), *ticks, now),
         style.paint(Tone::Dim, &source),

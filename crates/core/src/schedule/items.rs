@@ -7,7 +7,7 @@ use crate::id::NodeId;
 use crate::limits;
 use crate::path::StepPath;
 use crate::plan::{CompiledPlan, MapNode, Node, Step};
-use crate::state::{ItemsState, JobState};
+use crate::state::{Child, ItemsState, JobState};
 use crate::step::StepStatus;
 
 /// A job and its plan.
@@ -58,9 +58,10 @@ fn left<'a>(
     let begun = items.open.iter().map(|item| at_work(state, plan, Step::of_item(node, map, *item)));
     let (mut with_children, mut steps) = (0, Vec::new());
     for step in begun {
-        // Others work on it: it keeps its place, and goes on when its child has ended, also once its map has failed.
-        let with_child = state.steps.get(&step.path).is_some_and(|step| step.awaited_child().is_some());
+        // Others work on it: it keeps its place. Also once its map has failed it goes on when its child has ended.
+        let child = state.steps.get(&step.path).and_then(|step| step.child.as_ref());
         let waits = waits(&step.path);
+        let with_child = child.is_some_and(Child::is_awaited);
         with_children += usize::from(waits && with_child);
         if !waits || (stopped && !with_child) {
             steps.push(step);

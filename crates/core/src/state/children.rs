@@ -82,6 +82,13 @@ impl JobState {
         self.parent.as_ref().map_or(0, |parent| parent.depth).saturating_add(1)
     }
 
+    /// Whether a step waits for this child, and its job goes on.
+    #[must_use]
+    pub fn awaits_child(&self, path: &StepPath, child: JobId) -> bool {
+        let step = self.steps.get(path).filter(|step| !step.status.is_terminal());
+        !self.status.is_terminal() && step.and_then(StepState::awaited_child) == Some(child)
+    }
+
     pub(super) fn child_started(&mut self, e: &event::ChildStarted) -> Result<(), Illegal> {
         self.refuse_when_ending()?;
         self.within_run()?;
@@ -110,8 +117,7 @@ impl JobState {
 
     /// A step is told of its child's end whatever else its job does: it may wait for that, or be about to.
     pub(super) fn child_ended(&mut self, e: &event::ChildEnded) -> Result<(), Illegal> {
-        let awaits = |step: &&mut StepState| step.awaited_child() == Some(e.child) && !step.status.is_terminal();
-        if self.status.is_terminal() || self.steps.get_mut(&e.node).filter(awaits).is_none() {
+        if !self.awaits_child(&e.node, e.child) {
             return Err(Illegal::Contradiction(format!("node `{}` does not wait for {}", e.node, e.child)));
         }
         if self.blocks.of(&e.node).is_some() {

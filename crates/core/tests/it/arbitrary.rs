@@ -146,7 +146,7 @@ fn step_events() -> impl Strategy<Value = Event> {
                 planner: "static".to_owned(),
                 session: leave.then(|| "s".into()),
                 sessions: vec![Hash::of(b"above")],
-                until: waits.then_some(Timestamp::from_micros(9)),
+                parent_deadline: waits.then_some(Timestamp::from_micros(9)),
                 waits,
             }
             .into()

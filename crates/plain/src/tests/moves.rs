@@ -397,7 +397,7 @@ fn asks_child(node: &str, waits: bool) -> Event {
         planner: "static".to_owned(),
         session: None,
         sessions: Vec::new(),
-        until: None,
+        parent_deadline: None,
         waits,
     }
     .into()

@@ -106,7 +106,7 @@ fn log(scratch: &Folder) -> (PathBuf, File) {
 /// Each thread and task, killed by a panic at its second round; the server's accept loop is begun once.
 #[test]
 fn a_process_ends_with_any_of_its_parts_and_says_which() {
-    let parts = ["store-write", "store-read", "lease-keeper", "worker", "timers", "leases", "server"];
+    let parts = ["store-write", "store-read", "lease-keeper", "worker", "timers", "leases", "outbox", "server"];
     crate::block_on(async {
         for part in parts {
             let scratch = Folder::new("life");

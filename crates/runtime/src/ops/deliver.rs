@@ -8,9 +8,10 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::OnParentEnd;
 use aetheris_core::projection::Intent;
-use aetheris_core::state::{Ending, JobState, StepState};
+use aetheris_core::state::{Ending, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_store::{ChildOf, ChildRow, IntentRow, JobRow, NewJob, Purpose, Refusal, Scope, UnitOfWork};
 
@@ -19,7 +20,7 @@ use crate::Runtime;
 use crate::admission::Caller;
 use crate::draft::{Draft, LastCheckpoint, WriteError};
 use crate::error::OpError;
-use crate::load::Loaded;
+use crate::load::{ForWrite, Loaded};
 use crate::names;
 
 /// Promises that are kept together: one, or all of those who tell the same parent.
@@ -55,6 +56,24 @@ impl Errand {
         let tells = first.is_some_and(|row| matches!(row.intent, Intent::TellParent { .. }));
         (target, first.filter(|_| !tells).map_or(0, |row| row.num))
     }
+
+    /// What is to be done, for logs.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        match self.rows.first().map(|row| &row.intent) {
+            Some(Intent::CancelChildren) => "cancel children",
+            Some(Intent::CancelChild { .. }) => "cancel child",
+            Some(Intent::CreateChild { .. }) => "create child",
+            Some(Intent::TellParent { .. }) => "tell parent",
+            None => "nothing",
+        }
+    }
+
+    /// Under which name a failure of it is remembered: what comes later for the same job is tried all the same.
+    #[must_use]
+    pub fn tried_as(&self) -> (JobId, u64) {
+        (self.key().0, self.rows.last().map_or(0, |row| row.num))
+    }
 }
 
 impl Runtime {
@@ -62,7 +81,7 @@ impl Runtime {
     /// has ended, and one commit; of a job's end one for each child that is cancelled.
     ///
     /// # Errors
-    /// [`OpError`]: a job cannot be read or written. What could be done of the errand is done.
+    /// [`OpError`]: a job cannot be read or written. What is left stands in the outbox.
     pub async fn deliver(&self, errand: &Errand) -> Result<bool, OpError> {
         self.deliver_as(errand, Caller::Process).await
     }
@@ -79,9 +98,13 @@ impl Runtime {
         let Some(first) = errand.rows.first() else { return Ok(true) };
         let (author, num) = (first.author, first.num);
         let done = match &first.intent {
-            Intent::CreateChild { child, seq, .. } => self.create_child((author, num), *child, *seq).await,
-            Intent::CancelChild { child, .. } => self.cancel_unawaited((author, num), *child, caller).await,
-            Intent::CancelChildren => self.cancel_children((author, num), caller).await,
+            Intent::CreateChild { child, seq, .. } => {
+                self.create_child((author, num), *child, *seq).await.map(|()| true)
+            }
+            Intent::CancelChild { child, node } => {
+                self.cancel_unawaited((author, num), (*child, node), caller).await.map(|()| true)
+            }
+            Intent::CancelChildren => self.cancel_children((author, num), caller).await.map(|()| true),
             Intent::TellParent { parent, .. } => self.tell_parent(*parent, &errand.rows, caller).await,
         };
         match done {
@@ -89,7 +112,7 @@ impl Runtime {
                 aetheris_fault::sometimes!(DeliveredByAnother);
                 Ok(false)
             }
-            done => done.map(|()| true),
+            done => done,
         }
     }
 
@@ -105,7 +128,7 @@ impl Runtime {
             agent_version: started.agent_version.clone(),
             client_key: None,
             labels: std::collections::BTreeMap::new(),
-            parent: Some(ChildOf { job: author, node: started.node.clone(), on_end: started.on_parent_end }),
+            parent: Some(ChildOf { job: author, node: started.node.clone(), on_parent_end: started.on_parent_end }),
             priority: parent.priority,
             session: started.session.clone(),
             tenant: parent.tenant.clone(),
@@ -190,7 +213,7 @@ impl Runtime {
 
     /// The time that a child may take: what it was given, and what is left of its parent's where it is to end with that.
     async fn deadline_of(&self, started: &ChildStarted) -> Result<Option<u64>, OpError> {
-        let Some(until) = started.until.filter(|_| !aetheris_fault::planted!("childs-own-deadline")) else {
+        let Some(until) = started.parent_deadline.filter(|_| !aetheris_fault::planted!("childs-own-deadline")) else {
             return Ok(started.deadline_us);
         };
         let now: Timestamp = self.store.status().await?.now;
@@ -199,18 +222,31 @@ impl Runtime {
         Ok(Some(started.deadline_us.map_or(left, |own| own.min(left))))
     }
 
-    /// Nobody waits for the child of an item any more whose map has failed.
-    async fn cancel_unawaited(&self, promise: (JobId, u64), child: JobId, caller: Caller) -> Result<(), OpError> {
+    /// Cancels the child of an item whose map has failed: nobody wants its answer any more.
+    async fn cancel_unawaited(
+        &self,
+        promise: (JobId, u64),
+        (child, node): (JobId, &StepPath),
+        caller: Caller,
+    ) -> Result<(), OpError> {
         let (author, num) = promise;
-        match self.cancel_as_child(child, caller).await {
-            Ok(()) => self.dismiss(author, vec![num]).await,
+        let cancelled = match self.cancel_as_child(child, caller).await {
             Err(OpError::JobNotFound(_)) => {
-                // It was asked for, and is not created any more.
                 let about = self.store.promised(author, child).await?;
-                let nums: Vec<u64> = about.iter().map(|row| row.num).filter(|about| *about <= num).collect();
-                aetheris_fault::sometimes!(ChildNeverCreated, nums.len() > 1);
-                self.dismiss(author, nums).await
+                if about.iter().any(|row| matches!(row.intent, Intent::CreateChild { .. })) {
+                    // It is not created any more, and its item waits for an end all the same.
+                    let nums = about.iter().map(|row| row.num).collect();
+                    aetheris_fault::sometimes!(ChildNeverCreated);
+                    let end = ChildEnded { child, node: node.clone(), outcome: ChildOutcome::Cancelled };
+                    return self.tell(author, nums, &[end], caller).await;
+                }
+                // It was created meanwhile.
+                self.cancel_as_child(child, caller).await
             }
+            cancelled => cancelled,
+        };
+        match cancelled {
+            Ok(()) | Err(OpError::JobNotFound(_)) => self.dismiss(author, vec![num]).await,
             Err(error) => Err(error),
         }
     }
@@ -223,7 +259,7 @@ impl Runtime {
             let page = self.store.children(Scope::System, author, after, limits::PAGE_JOBS_MAX).await?;
             let goes_on = |child: &&ChildRow| {
                 let asked = child.row.end_requested.is_some_and(EndCause::ends);
-                child.on_end == OnParentEnd::Cancel && !child.row.status.is_terminal() && !asked
+                child.on_parent_end == OnParentEnd::Cancel && !child.row.status.is_terminal() && !asked
             };
             for child in page.children.iter().filter(goes_on) {
                 aetheris_fault::crash_point!("ops.deliver.cancelling");
@@ -259,36 +295,42 @@ impl Runtime {
         }
     }
 
-    /// Tells a job how its children have ended, as many at once as a unit is to have.
-    async fn tell_parent(&self, parent: JobId, rows: &[IntentRow], caller: Caller) -> Result<(), OpError> {
-        let (mut left, mut failed) = (rows, None);
+    /// Tells a job how its children have ended, as many at once as a unit is to have. Whether all are told: one that cannot be read
+    /// keeps nobody else from it.
+    async fn tell_parent(&self, parent: JobId, rows: &[IntentRow], caller: Caller) -> Result<bool, OpError> {
+        let (mut left, mut failed, mut any) = (rows, None, false);
         while !left.is_empty() {
-            let (mut ends, mut bytes, mut taken) = (Vec::new(), 0, 0);
+            let (mut nums, mut ends, mut bytes, mut taken) = (Vec::new(), Vec::new(), 0, 0);
             for row in left {
                 if taken > 0 && (bytes > limits::UNWRITTEN_BYTES_MAX || taken >= limits::CHILDREN_TOLD_MAX) {
                     break;
                 }
                 taken += 1;
-                match self.end_of(row).await {
+                match self.end_of(row, caller).await {
                     Ok(end) => {
                         bytes += end.outcome.memory();
-                        ends.push((row.num, end));
+                        nums.push(row.num);
+                        ends.push(end);
                     }
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
             left = left.get(taken..).unwrap_or_default();
             if !ends.is_empty() {
-                self.tell(parent, &ends, caller).await?;
+                self.tell(parent, nums, &ends, caller).await?;
+                any = true;
             }
         }
-        failed.map_or(Ok(()), Err)
+        match failed {
+            Some(error) if !any => Err(error),
+            failed => Ok(failed.is_none()),
+        }
     }
 
     /// How the author of a promise has ended.
-    async fn end_of(&self, row: &IntentRow) -> Result<ChildEnded, OpError> {
+    async fn end_of(&self, row: &IntentRow, caller: Caller) -> Result<ChildEnded, OpError> {
         let child = row.author;
-        let loaded = Loaded::read(self.store.as_ref(), &Scope::System, child).await?;
+        let loaded = ForWrite::read((self.store.as_ref(), &Scope::System), child, &self.loads, caller).await?;
         let node = loaded.state.parent.as_ref().map(|parent| parent.node.clone());
         let outcome = outcome(&loaded);
         let (node, outcome) = node
@@ -297,12 +339,13 @@ impl Runtime {
         Ok(ChildEnded { child, node, outcome })
     }
 
-    async fn tell(&self, parent: JobId, ends: &[(u64, ChildEnded)], caller: Caller) -> Result<(), OpError> {
+    /// Tells a job how children of it have ended, and keeps these promises with it.
+    async fn tell(&self, parent: JobId, nums: Vec<u64>, ends: &[ChildEnded], caller: Caller) -> Result<(), OpError> {
         let told = self.amend((parent, caller), Purpose::Deliver, Guard::Outside, |loaded, mut draft| {
             let mut any = false;
-            for (num, end) in ends {
-                draft.deliver(*num);
-                if awaits(&loaded.state, end) && !aetheris_fault::planted!("parent-never-told") {
+            nums.iter().for_each(|num| draft.deliver(*num));
+            for end in ends {
+                if loaded.state.awaits_child(&end.node, end.child) && !aetheris_fault::planted!("parent-never-told") {
                     draft.push(self.system.ids.as_ref(), end.clone())?;
                     any = true;
                 }
@@ -316,7 +359,7 @@ impl Runtime {
         }
         // It has ended, or its step has: it makes no difference any more.
         aetheris_fault::sometimes!(ChildToldNobody);
-        self.dismiss(parent, ends.iter().map(|(num, _)| *num).collect()).await
+        self.dismiss(parent, nums).await
     }
 
     /// Promises that there is nothing left to do for.
@@ -325,12 +368,6 @@ impl Runtime {
         unit.delivers = nums;
         crate::draft::write(self.store.as_ref(), || unit.clone()).await.map(drop).map_err(OpError::from)
     }
-}
-
-/// Whether a step waits for this child, and its job goes on.
-fn awaits(state: &JobState, end: &ChildEnded) -> bool {
-    let awaits = |step: &StepState| step.awaited_child() == Some(end.child) && !step.status.is_terminal();
-    !state.status.is_terminal() && state.steps.get(&end.node).is_some_and(awaits)
 }
 
 /// How a job has ended, for its parent.

@@ -33,6 +33,9 @@ impl Run<'_> {
             if let Event::ToolInvocationStarted(called) = &fact.event {
                 self.memory += called.input.as_ref().map_or(0, Json::memory);
             }
+            if let Event::ChildStarted(asked) = &fact.event {
+                self.ahead += asked.message.memory();
+            }
             if let Event::NodeRefining(refining) = &fact.event {
                 self.memory += refining.feedback.len();
             }

@@ -89,8 +89,8 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
 
 /// The children of a job
 ///
-/// The jobs that its steps have asked for, in the order in which they were created. One that is asked for and not created yet is
-/// named by its step alone.
+/// The jobs that its steps have asked for, in the order in which they were created. A child that has not been created yet appears
+/// only at its step (`steps.*.child`).
 #[utoipa::path(get, path = "/api/jobs/{id}/children", tag = "jobs", operation_id = "list_children",
     params(
         ("id" = String, Path, description = "The job's id"),

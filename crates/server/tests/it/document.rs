@@ -50,6 +50,7 @@ async fn every_documented_call_exists_and_says_all_that_it_answers() {
         "get /api/in-doubt",
         "get /api/jobs",
         "get /api/jobs/{id}",
+        "get /api/jobs/{id}/children",
         "get /api/jobs/{id}/events",
         "get /api/jobs/{id}/events/stream",
         "get /api/jobs/{id}/replay",

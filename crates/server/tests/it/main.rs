@@ -6,6 +6,7 @@ mod agents;
 mod audits;
 mod bed;
 mod between;
+mod children;
 mod document;
 mod events;
 mod evidence;

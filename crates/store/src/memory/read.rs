@@ -241,7 +241,7 @@ impl Tables {
         let rest = all.get(from..).unwrap_or_default();
         let row = |(child, of): &(JobId, ChildOf)| {
             let row = self.jobs.get(child)?.row.clone();
-            Some(ChildRow { node: of.node.clone(), on_end: of.on_end, row })
+            Some(ChildRow { node: of.node.clone(), on_parent_end: of.on_parent_end, row })
         };
         let children: Vec<ChildRow> = rest.iter().take(limit).filter_map(row).collect();
         let next = children.last().map(|child| child.row.id).filter(|_| rest.len() > limit);

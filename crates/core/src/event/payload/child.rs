@@ -22,7 +22,7 @@ pub struct Parent {
     /// Its step.
     pub node: StepPath,
     /// What becomes of this job when the parent ends.
-    pub on_end: OnParentEnd,
+    pub on_parent_end: OnParentEnd,
     /// The conversations of all jobs above it, by [`conversation`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<Hash>,
@@ -58,6 +58,9 @@ pub struct ChildStarted {
     pub node: StepPath,
     /// What becomes of the child when this job ends.
     pub on_parent_end: OnParentEnd,
+    /// The moment of this job's own deadline, where the child is to end with this job.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub parent_deadline: Option<Timestamp>,
     /// Hash of the plan that it follows: that of its agent now, whatever the agent's is when it is created.
     pub plan_hash: Hash,
     /// Who made that plan.
@@ -68,9 +71,6 @@ pub struct ChildStarted {
     /// The conversations of all jobs above it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<Hash>,
-    /// The moment of this job's own deadline, where the child is to end with this job.
-    #[serde(default, skip_serializing_if = "is_none")]
-    pub until: Option<Timestamp>,
     /// Whether the step waits for its end.
     #[serde(default, skip_serializing_if = "is_false")]
     pub waits: bool,
@@ -84,7 +84,7 @@ impl ChildStarted {
             depth: self.depth,
             job,
             node: self.node.clone(),
-            on_end: self.on_parent_end,
+            on_parent_end: self.on_parent_end,
             sessions: self.sessions.clone(),
             waits: self.waits,
         }

@@ -25,7 +25,7 @@ fn asks(node: &str, child: u128) -> ChildStarted {
         planner: "static".to_owned(),
         session: None,
         sessions: Vec::new(),
-        until: None,
+        parent_deadline: None,
         waits: true,
     }
 }
@@ -134,9 +134,9 @@ fn an_end_promises_to_end_what_is_to_end_with_it_and_to_tell_who_waits_for_it() 
     for waits in [true, false] {
         let mut story = Story::running();
         let (parent, node) = (JobId::from_u128(4), StepPath::from("p[2]"));
-        let on_end = OnParentEnd::Leave;
+        let on_parent_end = OnParentEnd::Leave;
         story.0.parent =
-            Some(Parent { depth: 1, job: parent, node: node.clone(), on_end, sessions: Vec::new(), waits });
+            Some(Parent { depth: 1, job: parent, node: node.clone(), on_parent_end, sessions: Vec::new(), waits });
         let tell = Intent::TellParent { node, parent };
         assert_eq!(promised(&story, &cancel), if waits { vec![tell] } else { Vec::new() });
     }
@@ -157,6 +157,32 @@ fn an_item_that_fails_promises_to_cancel_the_children_of_the_others() {
     let mut collecting = story;
     collecting.0.steps.get_mut(&"m".into()).unwrap().items.as_mut().unwrap().collect = true;
     assert_eq!(promised(&collecting, &[collects.into()]), []);
+}
+
+/// In one unit a child may be asked for and be given up again. Whoever is given up promises nothing of its own.
+#[test]
+fn a_child_is_created_before_it_is_cancelled_and_cancelled_once() {
+    let items = Items { collect: false, count: 3 };
+    let mut story = Story::running().then(NodeStarted { items: Some(items), ..node_started("m", 1) });
+    for node in ["m[0]", "m[1]", "m[2]"] {
+        story = story.then(node_started(node, 1));
+    }
+    let fails = |node| NodeFinished { result: StepResult::PermanentFailure, ..ended(node) };
+    let failed = finished("m[2]", StepResult::PermanentFailure);
+    let events = [asks("m[0]", 10).into(), asks("m[1]", 11).into(), failed.into()];
+    let at = story.0.seq + 1;
+    let create =
+        |child, node: &str, seq| Intent::CreateChild { child: JobId::from_u128(child), node: node.into(), seq };
+    let cancel = |child, node: &str| Intent::CancelChild { child: JobId::from_u128(child), node: node.into() };
+    let expected = [create(10, "m[0]", at), create(11, "m[1]", at + 1), cancel(10, "m[0]"), cancel(11, "m[1]")];
+    assert_eq!(promised(&story, &events), expected);
+    for event in &events {
+        story = story.then(event.clone());
+    }
+    let story = story.then(ChildEnded { outcome: ChildOutcome::Cancelled, ..told("m[0]", 10) });
+    let given_up = NodeFinished { given_up: true, ..fails("m[0]") };
+    let given_up = NodeFinished { error: finished("m[0]", StepResult::PermanentFailure).error, ..given_up };
+    assert_eq!(promised(&story, &[given_up.into()]), []);
 }
 
 /// Lists and claims order jobs by their ids.

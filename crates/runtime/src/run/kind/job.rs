@@ -2,11 +2,12 @@
 //! from the fact ([`Intent`](aetheris_core::projection::Intent)), and how it has ended comes as a fact from outside.
 
 use aetheris_core::event::{ChildOutcome, ChildStarted, Failure, JobWaiting, StepResult, TimerId, conversation};
+use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, JobId, SessionId};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{JobNode, OnParentEnd, WaitType};
-use aetheris_core::state::Child;
+use aetheris_core::state::{Child, JobState};
 use aetheris_expr::ExprError;
 use serde_json::json;
 
@@ -50,22 +51,30 @@ fn wanted(view: &View<'_>, job: &JobNode) -> Result<ChildWanted, (&'static str, 
 fn refused(view: &View<'_>, wanted: &ChildWanted) -> Option<Failure> {
     let state = view.state;
     if state.child_depth() > limits::CHILD_DEPTH_MAX {
-        let message = format!("this job is itself {} jobs deep, the most that a child may be", limits::CHILD_DEPTH_MAX);
+        let message = format!(
+            "this job has {} jobs above it, the most there may be: it cannot ask for a child",
+            limits::CHILD_DEPTH_MAX
+        );
         return Some(Failure::new("child_too_deep", message));
     }
     if let Some(bound) = state.children.bound_reached(&view.path) {
-        let message = format!("the job has asked for {bound} child jobs, the most that it may");
+        let of = if view.path.item().is_none() && bound == limits::CHILDREN_OF_NODES_MAX {
+            ", items of maps not counted"
+        } else {
+            ""
+        };
+        let message = format!("the job has asked for {bound} child jobs{of}, the most that it may");
         return Some(Failure::new("too_many_children", message));
     }
     let session = wanted.session.as_ref()?;
     if session.as_str().is_empty() || limits::is_longer(session.as_str(), limits::LABEL_CHARS_MAX) {
-        let message = format!("its session has not 1 to {} characters", limits::LABEL_CHARS_MAX);
+        let (max, count) = (limits::LABEL_CHARS_MAX, session.as_str().chars().count());
+        let message = format!("`session` renders to {count} characters; a session has 1 to {max}");
         return Some(Failure::new("bad_session", message));
     }
     let asked = conversation(&wanted.agent, session);
-    let own = state.session.as_ref().map(|own| conversation(&state.agent, own));
-    let above = state.parent.as_ref().map_or(&[][..], |parent| &parent.sessions);
-    let known = own.iter().chain(above).any(|known| *known == asked);
+    // Nobody waits for it: those above it end without it.
+    let known = wanted.waits && conversations(state).any(|known| known == asked);
     (known && !aetheris_fault::planted!("session-deadlock-unseen")).then(|| {
         let message = format!(
             "a job above the child is in session `{session}` of agent `{}`, so the child would wait for it to end",
@@ -75,16 +84,25 @@ fn refused(view: &View<'_>, wanted: &ChildWanted) -> Option<Failure> {
     })
 }
 
+/// The conversations that go on when this job ends, and not before: its own, and those of the jobs that wait for it.
+fn conversations(state: &JobState) -> impl Iterator<Item = Hash> {
+    let own = state.session.as_ref().map(|own| conversation(&state.agent, own));
+    let above = state.parent.as_ref().map_or(&[][..], |parent| &parent.sessions);
+    above.iter().copied().chain(own)
+}
+
 /// The child is asked for, if its agent takes it.
 pub(in crate::run) fn conclude(view: &View<'_>, wanted: ChildWanted, found: AgentFound) -> Prepared {
+    if view.is_stopped() {
+        // Its map has failed while the agent was looked for.
+        return super::map::given_up(view);
+    }
     let ChildWanted { agent, deadline, message, on_parent_end, session, waits, tenant: _ } = wanted;
     let (own_deadline, plan_hash, planner, agent_version) = match found {
         AgentFound::Agent { deadline, plan_hash, planner, version } => (deadline, plan_hash, planner, version),
         AgentFound::Refused(failure) => return facts::fail(view, failure),
     };
     let state = view.state;
-    let own = state.session.as_ref().map(|own| conversation(&state.agent, own));
-    let above = state.parent.as_ref().map_or(&[][..], |parent| &parent.sessions);
     let until = state.timers.get(&TimerId::Deadline).map(|timer| timer.due);
     let started = ChildStarted {
         agent,
@@ -95,11 +113,11 @@ pub(in crate::run) fn conclude(view: &View<'_>, wanted: ChildWanted, found: Agen
         message,
         node: view.path.clone(),
         on_parent_end,
+        parent_deadline: until.filter(|_| on_parent_end == OnParentEnd::Cancel),
         plan_hash,
         planner,
         session,
-        sessions: above.iter().copied().chain(own).collect(),
-        until: until.filter(|_| on_parent_end == OnParentEnd::Cancel),
+        sessions: conversations(state).filter(|_| waits).collect(),
         waits,
     };
     aetheris_fault::crash_point!("run.child.asked");

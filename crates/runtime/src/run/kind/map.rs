@@ -96,7 +96,7 @@ fn fail_with(view: &View<'_>, item: u32, of_job: bool) -> Result<Prepared, Failu
 /// # Errors
 /// What is stored contradicts itself.
 pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Prepared, Failure> {
-    // What its child comes to is waited for: it is asked to end.
+    // What its child comes to is waited for: it is told to end, unless it is one that is left.
     if view.step().is_some_and(|step| step.child.is_some()) && *decision == Decision::Run {
         return super::prepare(view);
     }
@@ -105,12 +105,8 @@ pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Pr
         Decision::Inject | Decision::Nothing => Ok(Prepared::default()),
         Decision::CatchUp => permit::catch_up(view),
         Decision::CatchUpOutcome(outcome) => permit::catch_up_outcome(view, *outcome),
-        Decision::Run | Decision::NextTry | Decision::EndTry => {
-            Ok(facts::fail_after(view, StepResult::PermanentFailure, of_given_up(view)))
-        }
-        Decision::EnterDoubt if aetheris_fault::planted!("given-up-item-untold") => {
-            Ok(facts::fail_after(view, StepResult::PermanentFailure, of_given_up(view)))
-        }
+        Decision::Run | Decision::NextTry | Decision::EndTry => Ok(given_up(view)),
+        Decision::EnterDoubt if aetheris_fault::planted!("given-up-item-untold") => Ok(given_up(view)),
         Decision::EnterDoubt => doubt::enter(view, crate::ops::CRASHED),
         Decision::ResumeDoubt => doubt::abandon(view, of_given_up(view)),
         Decision::CallAgain => {
@@ -123,6 +119,11 @@ pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Pr
         }
         Decision::Corrupt(why) => Err(view.corrupt(&format!("{why}; nothing was run"))),
     }
+}
+
+/// An item of which nothing is under way has ended with its map.
+pub(super) fn given_up(view: &View<'_>) -> Prepared {
+    facts::fail_after(view, StepResult::PermanentFailure, of_given_up(view))
 }
 
 fn of_given_up(view: &View<'_>) -> TryFailed {
