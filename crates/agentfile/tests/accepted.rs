@@ -133,7 +133,8 @@ fn the_files_of_the_page_are_accepted() {
             ("offer".to_owned(), 4, 3),
             ("quote".to_owned(), 4, 3),
             ("report".to_owned(), 3, 3),
-            ("triage".to_owned(), 3, 0)
+            ("triage".to_owned(), 3, 0),
+            ("nightly".to_owned(), 3, 1),
         ]
     );
 }

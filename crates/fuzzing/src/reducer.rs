@@ -193,6 +193,12 @@ fn child_ended(node: StepPath, [b, c]: [u8; 2]) -> Event {
     ChildEnded { child: JobId::from_u128(u128::from(c % 4)), node, outcome: of(&outcomes, b) }.into()
 }
 
+fn drawn(node: StepPath, [b, c]: [u8; 2]) -> Event {
+    let chance = u128::from(b) << 100 | u128::from(c);
+    let values = [Drawn::Now, Drawn::random(chance), Drawn::uuid(chance)];
+    ValueRecorded { node, values: values[..usize::from(c % 4).min(3)].to_vec() }.into()
+}
+
 fn model(tokens: u8) -> ModelRecord {
     let usage = Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1 };
     ModelRecord { model: "m".to_owned(), prompt_hash: Hash::ZERO, usage }
@@ -227,11 +233,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         EventKind::NodeRefining => refining(&node, permit, c),
         EventKind::ChildStarted => child_started(node, [b, c]),
         EventKind::ChildEnded => child_ended(node, [b, c]),
-        EventKind::ValueRecorded => {
-            let chance = u128::from(b) << 100 | u128::from(c);
-            let values = [Drawn::Now, Drawn::random(chance), Drawn::uuid(chance)];
-            ValueRecorded { node, values: values[..usize::from(c % 4).min(3)].to_vec() }.into()
-        }
+        EventKind::ValueRecorded => drawn(node, [b, c]),
         EventKind::NodeSkipped => {
             NodeSkipped { node, reason: of(&[SkipReason::Condition, SkipReason::Join, SkipReason::Upstream], b) }.into()
         }

@@ -15,7 +15,7 @@ use crate::tally::Tally;
 
 /// The agent of every child: it makes of its message what a transform of the program would make of it, and takes its time for
 /// some.
-pub const FILE: &str = "agent: child\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    \
+pub(crate) const FILE: &str = "agent: child\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    \
     - { id: nap, kind: sleep, duration: 700ms, when: \"(message | length) % 3 == 0\" }\n    \
     - { id: made, kind: transform, output: \"x{{ message }}\" }\n  answer: \"{{ nodes.made.output }}\"\n";
 

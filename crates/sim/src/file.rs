@@ -90,26 +90,7 @@ impl Program {
             Kind::Model => {
                 let _ = write!(file, ", kind: llm, timeout: 2s, prompt: \"{template}\"");
             }
-            Kind::Wait { deadline, go_on, park, human, keyed_by, strict } => {
-                let wait_type = if *human { "human" } else { "signal" };
-                let named = keyed_by.map_or("message".to_owned(), |node| format!("nodes.n{node}.output"));
-                let _ = write!(
-                    file,
-                    ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ {named} }}}}\""
-                );
-                if *strict {
-                    file.push_str(", schema: { type: string, pattern: \"^(p|nobody)\" }");
-                }
-                if let Some(deadline) = deadline {
-                    let _ = write!(file, ", deadline: {deadline}ms");
-                }
-                if *go_on {
-                    file.push_str(", on_deadline: { continue_with: nobody }");
-                }
-                if *park {
-                    file.push_str(", park: true");
-                }
-            }
+            Kind::Wait { .. } => write_wait(file, place, &step.kind),
             Kind::Timer(ms) => {
                 let _ = write!(file, ", kind: wait, wait_type: timer, deadline: {ms}ms");
             }
@@ -175,6 +156,26 @@ fn write_judging(file: &mut String, judging: Judging) {
     }
     if judging.critic {
         file.push_str(", critic: judge");
+    }
+}
+
+/// What a step waits for.
+fn write_wait(file: &mut String, place: usize, kind: &Kind) {
+    let Kind::Wait { deadline, go_on, park, human, keyed_by, strict } = kind else { return };
+    let wait_type = if *human { "human" } else { "signal" };
+    let named = keyed_by.map_or("message".to_owned(), |node| format!("nodes.n{node}.output"));
+    let _ = write!(file, ", kind: wait, wait_type: {wait_type}, correlation_key: \"k{place}-{{{{ {named} }}}}\"");
+    if *strict {
+        file.push_str(", schema: { type: string, pattern: \"^(p|nobody)\" }");
+    }
+    if let Some(deadline) = deadline {
+        let _ = write!(file, ", deadline: {deadline}ms");
+    }
+    if *go_on {
+        file.push_str(", on_deadline: { continue_with: nobody }");
+    }
+    if *park {
+        file.push_str(", park: true");
     }
 }
 

@@ -8,8 +8,8 @@
 //! at the end), [`tally`] (how often), [`in_place`] (SQLite's store in virtual time), [`seed`] (one run), [`batch`] (many).
 
 pub mod batch;
-pub mod children;
-mod clients;
+mod children;
+pub mod clients;
 mod draw;
 pub mod fault_rates;
 mod file;

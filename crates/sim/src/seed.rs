@@ -172,15 +172,8 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let programs = draw_programs(&mut random, &mut beside);
     let processes = Processes::start(stage.clone(), &mut random);
     let clients = Clients::new(stage.clone(), processes.clone(), programs.clone());
-    if programs.iter().flatten().any(|program| !program.children.is_empty()) {
-        clients.put_child().await;
-    }
-    for versions in &programs {
-        versions.iter().for_each(|program| services.learn(program));
-        if let Some(first) = versions.first() {
-            clients.put(first).await;
-        }
-    }
+    programs.iter().flatten().for_each(|program| services.learn(program));
+    put_first(&clients, &programs).await;
     let customers = draw_customers(&mut random);
     let longest: u64 = programs.iter().flatten().map(|program| program.longest()).max().unwrap_or(0);
     let people = people(&clients, &programs, customers, &mut random);
@@ -217,6 +210,16 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let jobs = u64::try_from(every_job(stage.store.as_ref()).await.unwrap_or_default().len()).unwrap_or(0);
     let (mishaps, time, trace_hash) = (processes.mishaps(), trace.passed(), trace.hash());
     Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
+}
+
+/// Puts the first version of each program, and the agent of children where some asks for one.
+async fn put_first(clients: &Clients, programs: &[Vec<Arc<Program>>]) {
+    if programs.iter().flatten().any(|program| !program.children.is_empty()) {
+        clients.put_child().await;
+    }
+    for first in programs.iter().filter_map(|versions| versions.first()) {
+        clients.put(first).await;
+    }
 }
 
 /// No job is taken from a holder that lived, went on and was answered, because its lease had expired.

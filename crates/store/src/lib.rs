@@ -22,6 +22,7 @@ pub mod faulty;
 pub mod health;
 pub mod kept;
 pub mod memory;
+pub mod outbox;
 pub mod query;
 pub mod repeats;
 pub mod rules;
@@ -46,10 +47,11 @@ pub use differences::{Difference, differences};
 pub use doubt::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
+pub use outbox::{ChildPage, ChildRow, IntentRow};
 pub use query::{
-    AgentPage, AgentRow, BlockedOn, ChildPage, ChildRow, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence,
-    ExpiredLease, Glance, History, IntentRow, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing,
-    PlanDocument, PutAgent, StoreStatus, TimerRow, Unreadable, WaitPage, WaitRow, WriterStats,
+    AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance,
+    History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing, PlanDocument, PutAgent, StoreStatus,
+    TimerRow, Unreadable, WaitPage, WaitRow, WriterStats,
 };
 pub use scope::Scope;
 pub use unit::{

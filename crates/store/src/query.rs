@@ -13,8 +13,8 @@ use aetheris_core::lease::{Fence, Holder};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{OnParentEnd, Plan, WaitType};
-use aetheris_core::projection::{Intent, WaitingView};
+use aetheris_core::plan::{Plan, WaitType};
+use aetheris_core::projection::WaitingView;
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 
@@ -429,37 +429,6 @@ pub struct PlanDocument {
     pub hash: Hash,
     /// The plan.
     pub plan: Arc<Plan>,
-}
-
-/// A job that another has asked for.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ChildRow {
-    /// The step that asked.
-    pub node: StepPath,
-    /// What becomes of it when the parent ends.
-    pub on_parent_end: OnParentEnd,
-    /// Its row.
-    pub row: JobRow,
-}
-
-/// A page of children.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ChildPage {
-    /// In the order in which they were created.
-    pub children: Vec<ChildRow>,
-    /// The last of them, where there may be more.
-    pub next: Option<JobId>,
-}
-
-/// What a unit has promised, until it is done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IntentRow {
-    /// The job whose unit it was.
-    pub author: JobId,
-    /// What is to be done.
-    pub intent: Intent,
-    /// Its number: later ones have greater ones.
-    pub num: u64,
 }
 
 /// A timer's row.

@@ -52,9 +52,10 @@ pub(super) async fn until_end(
     // Also who waits for no time at all is told where the job is.
     let first = by(until.max(Instant::now() + LAST_LOOK_MAX), client, jobs::get(client, job)).await?.body;
     let (id, ended_before) = (first.id, first.status.is_terminal());
-    let followed = async {
+    // Views of jobs are large.
+    let followed = Box::pin(async {
         if context.out.live { live(client, first, context).await } else { plain(client, &first, show, context).await }
-    };
+    });
     let watch = || Command::Watch(id).line(&context.program());
     let ended = ended_before
         || tokio::select! {

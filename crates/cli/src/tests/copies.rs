@@ -17,6 +17,7 @@ use aetheris_runtime::ops::{
     Deposit, DepositOutcome, Deposited, PauseAnswer, Resolution, ResumeAnswer, Signal, SignalAnswer, Submission, Then,
 };
 use aetheris_store::{ClaimIds, ClaimRequest, JobFilter, NewAgent, Scope};
+use aetheris_worker::{StopSignals, Worker, WorkerOptions};
 
 use super::server::{Ran, run, serve};
 use crate::config::{self, Environment, Override};
@@ -116,6 +117,46 @@ async fn a_backup_of_a_folder_in_use_is_put_back_and_holds_what_was_unfinished()
     // Each restore begins a life of its own, also of the same backup.
     let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
     assert_eq!(ran.json()["generation"], 3);
+}
+
+/// A child that was asked for before the backup and is not created in it is held like any other job.
+#[tokio::test]
+async fn a_child_that_a_backup_only_asks_for_is_created_and_held() {
+    const PARENT: &str = "agent: p\nplan:\n  nodes:\n    - { id: j, kind: job, agent: a }\n";
+    let folder = Folder::new("asked");
+    let (data, file) = (folder.data().display().to_string(), folder.file("backup.db"));
+    let wired = open(&folder.data(), false).unwrap();
+    submit(&wired).await;
+    let agent = Arc::new(aetheris_agentfile::parse(PARENT).unwrap());
+    let new = NewAgent { agent, source: PARENT.to_owned(), tenant: TenantId::default() };
+    wired.rt.store.put_agent(new).await.unwrap();
+    let parent = wired.rt.submit(&AgentName::from("p"), Submission::default()).await.unwrap().job;
+    let stop = StopSignals::default();
+    let options = WorkerOptions {
+        heartbeat: Span::from_secs(5),
+        id: WorkerId::from("w"),
+        lease_ttl: Span::from_secs(30),
+        poll_interval: Span::from_millis(50),
+        slots: 4,
+    };
+    let (worker, keeper) = Worker::new(wired.rt.clone(), wired.instance, options, stop.clone());
+    let (worker, keeper) = (tokio::spawn(worker.run()), tokio::spawn(keeper.run()));
+    while wired.rt.store.outbox(None, 1).await.unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    stop.drain.cancel();
+    worker.await.unwrap();
+    keeper.await.unwrap();
+    assert_eq!(local(&["backup", &file, "--data", &data]).await.exit(), Exit::Done);
+    drop(wired);
+    let ran = local(&["restore", &file, "--data", &data, "--json"]).await;
+    assert_eq!(ran.exit(), Exit::Done, "{:?}", ran.ended.err());
+    assert_eq!(ran.json()["held"], 3, "{}", ran.json());
+    let wired = open(&folder.data(), false).unwrap();
+    let children = wired.rt.store.children(Scope::System, parent, None, 9).await.unwrap().children;
+    assert_eq!(children.len(), 1);
+    assert_eq!(status(&wired, children[0].row.id).await, (JobStatus::Paused, Some(PauseReason::Restored)));
+    assert_eq!(wired.rt.store.outbox(None, 9).await.unwrap(), []);
 }
 
 /// Who restores what a restore has made is told of the jobs that are held in it.

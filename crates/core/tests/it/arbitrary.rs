@@ -105,6 +105,34 @@ fn job_events() -> impl Strategy<Value = Event> {
     ]
 }
 
+fn child_events() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        3 => (node(), any::<bool>(), any::<bool>(), value()).prop_map(|(node, waits, leave, message)| {
+            ChildStarted {
+                agent: "other".into(),
+                agent_version: "1".to_owned(),
+                child: JobId::from_u128(6),
+                deadline_us: waits.then_some(7),
+                depth: 1,
+                message,
+                node,
+                on_parent_end: if leave { OnParentEnd::Leave } else { OnParentEnd::Cancel },
+                plan_hash: Hash::of(b"plan"),
+                planner: "static".to_owned(),
+                session: leave.then(|| "s".into()),
+                sessions: vec![Hash::of(b"above")],
+                parent_deadline: waits.then_some(Timestamp::from_micros(9)),
+                waits,
+            }
+            .into()
+        }),
+        9 => (node(), proptest::option::of(value())).prop_map(|(node, result)| {
+            let outcome = result.map_or(ChildOutcome::Cancelled, |result| ChildOutcome::Completed { result });
+            ChildEnded { child: JobId::from_u128(6), node, outcome }.into()
+        }),
+    ]
+}
+
 fn step_events() -> impl Strategy<Value = Event> {
     let result = select(vec![
         StepResult::Success,
@@ -132,29 +160,7 @@ fn step_events() -> impl Strategy<Value = Event> {
         14 => (node(), 1u32..4).prop_map(|(node, round)| {
             NodeRefining { by: Judge::Schema, feedback: "no".to_owned(), node: node.base(), round }.into()
         }),
-        3 => (node(), any::<bool>(), any::<bool>(), value()).prop_map(|(node, waits, leave, message)| {
-            ChildStarted {
-                agent: "other".into(),
-                agent_version: "1".to_owned(),
-                child: JobId::from_u128(6),
-                deadline_us: waits.then_some(7),
-                depth: 1,
-                message,
-                node,
-                on_parent_end: if leave { OnParentEnd::Leave } else { OnParentEnd::Cancel },
-                plan_hash: Hash::of(b"plan"),
-                planner: "static".to_owned(),
-                session: leave.then(|| "s".into()),
-                sessions: vec![Hash::of(b"above")],
-                parent_deadline: waits.then_some(Timestamp::from_micros(9)),
-                waits,
-            }
-            .into()
-        }),
-        9 => (node(), proptest::option::of(value())).prop_map(|(node, result)| {
-            let outcome = result.map_or(ChildOutcome::Cancelled, |result| ChildOutcome::Completed { result });
-            ChildEnded { child: JobId::from_u128(6), node, outcome }.into()
-        }),
+        12 => child_events(),
         1 => node().prop_map(|node| NodeSkipped { node, reason: SkipReason::Condition }.into()),
         1 => (node(), any::<u64>(), 1usize..4).prop_map(|(node, chance, count)| {
             let values = [Drawn::random(chance.into()), Drawn::uuid(chance.into()), Drawn::Now];

@@ -236,7 +236,6 @@ impl Runtime {
                 if about.iter().any(|row| matches!(row.intent, Intent::CreateChild { .. })) {
                     // It is not created any more, and its item waits for an end all the same.
                     let nums = about.iter().map(|row| row.num).collect();
-                    aetheris_fault::sometimes!(ChildNeverCreated);
                     let end = ChildEnded { child, node: node.clone(), outcome: ChildOutcome::Cancelled };
                     return self.tell(author, nums, &[end], caller).await;
                 }

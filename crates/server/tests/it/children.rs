@@ -3,6 +3,7 @@
 use aetheris_core::event::{ChildStarted, JobWaiting};
 use aetheris_core::id::{JobId, TenantId};
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{OnParentEnd, WaitType};
 use aetheris_runtime::ops::Errand;
@@ -19,9 +20,10 @@ plan:
     - { id: a, kind: job, agent: below }
     - { id: b, kind: job, agent: below, wait: false }
 "#;
-const CHILD: &str = "agent: below\nplan:\n  nodes:\n    - { id: x, kind: transform, output: 1 }\n";
+pub(crate) const CHILD: &str = "agent: below\nplan:\n  nodes:\n    - { id: x, kind: transform, output: 1 }\n";
 
-async fn asks(bed: &Bed, hand: &Hand, node: &str, waits: bool) -> JobId {
+/// A step asks for a child.
+pub(crate) async fn asks(bed: &Bed, hand: &Hand, node: &str, waits: bool) -> JobId {
     let row = bed.store.job(Scope::System, hand.job).await.unwrap().unwrap();
     let child = JobId::of_child(hand.job, &StepPath::from(node), row.updated_at);
     let agent = bed.store.agent(TenantId::default(), "below".into()).await.unwrap().unwrap();
@@ -43,6 +45,19 @@ async fn asks(bed: &Bed, hand: &Hand, node: &str, waits: bool) -> JobId {
     };
     hand.push([started(node).into(), child_started.into()]).await;
     child
+}
+
+/// Does what stands in the outbox.
+pub(crate) async fn deliver(bed: &Bed) {
+    loop {
+        let errands = Errand::of(bed.store.outbox(None, limits::SWEEP_ROWS_MAX).await.unwrap());
+        if errands.is_empty() {
+            return;
+        }
+        for errand in errands {
+            assert!(bed.state.runtime.deliver(&errand).await.unwrap());
+        }
+    }
 }
 
 #[tokio::test]
@@ -73,25 +88,22 @@ async fn a_job_names_its_parent_and_its_children() {
     let view = bed.get(&format!("/api/jobs/{job}")).await.is(200).clone();
     assert_eq!(view["steps"]["a"]["child"], json!({ "agent": "below", "job_id": awaited.to_string() }));
     assert_eq!(view["parent"], Value::Null);
-    for errand in Errand::of(bed.store.outbox(None, 10).await.unwrap()) {
-        assert!(bed.state.runtime.deliver(&errand).await.unwrap());
-    }
+    deliver(&bed).await;
     let page = bed.get(&format!("{}?limit=1", at(&job))).await.is(200).clone();
     let cursor = page["next_cursor"].as_str().unwrap().to_owned();
     let first = &page["children"][0];
     assert_eq!((&first["node_id"], &first["on_parent_end"]), (&json!("b"), &json!("leave")));
-    assert_eq!(first["job"]["id"], json!(left.to_string()));
+    assert_eq!(first["id"], json!(left.to_string()));
     let rest = bed.get(&format!("{}?limit=1&cursor={cursor}", at(&job))).await.is(200).clone();
     assert_eq!((&rest["children"][0]["node_id"], &rest["next_cursor"]), (&json!("a"), &Value::Null));
     let view = bed.get(&format!("/api/jobs/{awaited}")).await.is(200).clone();
     let parent = json!({ "job_id": job, "node_id": "a", "on_parent_end": "cancel", "waits": true });
     assert_eq!((&view["parent"], &view["message"]), (&parent, &json!({ "of": "a" })));
     let why = bed.get(&format!("/api/jobs/{job}/why")).await.is(200).clone();
-    assert_eq!(why["code"], "waiting_child");
-    assert!(why["next"].as_str().unwrap().contains(&awaited.to_string()), "{why}");
+    assert_eq!(why[0]["code"], "waiting_child");
+    assert!(why[0].to_string().contains(&awaited.to_string()), "{why}");
     let trace = bed.get(&format!("/api/jobs/{job}/trace")).await.is(200).clone();
     assert_eq!(trace["steps"][0]["child"]["job_id"], json!(awaited.to_string()));
-    // Deleting a cursor's job is not what a client does; a wrong one is told.
     bed.get(&format!("{}?cursor=x", at(&job))).await.problem(422, "invalid_request");
     bed.get(&at(&JobId::from_u128(9).to_string())).await.problem(404, "job_not_found");
 }

@@ -16,8 +16,9 @@ use futures_util::{StreamExt, stream};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use crate::bed::{APPROVE, Bed, finished, large_job, started};
+use crate::bed::{APPROVE, Bed, large_job};
 use crate::between::Between;
+use crate::children;
 
 const MIB: usize = 1024 * 1024;
 
@@ -420,13 +421,13 @@ async fn every_page_is_as_long_as_its_document_says() {
     bed.call("PUT", "/api/agents/long", format!("agent: long\nplan:\n  nodes:\n{nodes}")).await.is(201);
     let job = bed.send("long", "1").await;
     let hand = bed.claim().await;
-    for first in (0..MOST).step_by(20) {
-        let run = |n: usize| {
-            let node = format!("n{n}");
-            [started(&node).into(), finished(&node, Some(1.into())).into()]
-        };
-        hand.push((first..MOST.min(first + 20)).flat_map(run)).await;
+    bed.call("PUT", "/api/agents/below", children::CHILD).await.is(201);
+    for n in 0..MOST {
+        let node = format!("n{n}");
+        children::asks(&bed, &hand, &node, false).await;
+        hand.finish(&node, Some(1.into())).await;
     }
+    children::deliver(&bed).await;
     for n in 0..MOST {
         bed.doubted().await;
         let file = format!("agent: a{n}\nplan:\n  nodes:\n    - {{ id: n, kind: transform, output: 1 }}\n");
@@ -451,7 +452,7 @@ async fn every_page_is_as_long_as_its_document_says() {
         assert_eq!(all, [default, most, most], "{path}");
         lists += 1;
     }
-    assert_eq!(lists, 6);
+    assert_eq!(lists, 7);
 }
 
 /// Whoever finds no place waits for one as long as is said, to the millisecond, whatever the place is for.

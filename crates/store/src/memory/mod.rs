@@ -23,9 +23,10 @@ use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::clock::{Look, StoreClock};
 use crate::doubt::{DoubtFilter, DoubtPage};
 use crate::error::{CommitError, StoreError};
+use crate::outbox::{ChildPage, IntentRow};
 use crate::query::{
-    AgentPage, AgentRow, ChildPage, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance, History,
-    IntentRow, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
+    AgentPage, AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
+    JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
 };
 use crate::system::Clock;
 use crate::unit::{Committed, UnitOfWork};

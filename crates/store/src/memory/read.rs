@@ -14,9 +14,10 @@ use aetheris_core::time::Timestamp;
 use super::tables::{Job, Tables};
 use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
+use crate::outbox::{ChildPage, ChildRow, IntentRow};
 use crate::query::{
-    AgentPage, BlockedOn, ChildPage, ChildRow, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, Glance,
-    History, IntentRow, JobFilter, JobPage, JobRow, KeptHead, Placing, StoreStatus, TimerRow, WaitPage, WaitRow,
+    AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
+    JobPage, JobRow, KeptHead, Placing, StoreStatus, TimerRow, WaitPage, WaitRow,
 };
 use crate::rules;
 use crate::scope::Scope;

@@ -244,7 +244,7 @@ fn children() -> (String, Script) {
 #[test]
 fn children_hold_wherever_their_process_dies() -> Result<(), Failed> {
     let (agent, script) = children();
-    let report = crash_everywhere(&agent, json!({}), &script)?;
+    let report = crash_everywhere(&agent, json!({ "id": null }), &script)?;
     println!("{report}");
     assert_eq!(report.total().completed, report.total().runs(), "{report}");
     Ok(())
@@ -253,7 +253,7 @@ fn children_hold_wherever_their_process_dies() -> Result<(), Failed> {
 #[test]
 fn children_hold_wherever_their_process_is_slow() -> Result<(), Failed> {
     let (agent, script) = children();
-    let report = stop_everywhere(&agent, json!({}), &script)?;
+    let report = stop_everywhere(&agent, json!({ "id": null }), &script)?;
     println!("{report}");
     assert_eq!(report.total().completed, report.total().runs(), "{report}");
     Ok(())
