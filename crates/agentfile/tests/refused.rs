@@ -935,7 +935,7 @@ fn mistakes_in_a_child_job_are_named_where_they_are() {
         ("agent: b, message: '{{ nodes.x.output }}'", &["bad_template plan.nodes[0].message 4"]),
         ("agent: b, session: ''", &["bad_value plan.nodes[0].session 4"]),
         ("agent: b, deadline: soon", &["bad_duration plan.nodes[0].deadline 4"]),
-        ("agent: b, wait: maybe", &["bad_value plan.nodes[0].wait 4"]),
+        ("agent: b, wait: maybe", &["wrong_type plan.nodes[0].wait 4"]),
         ("agent: b, on_parent_end: stay", &["bad_value plan.nodes[0].on_parent_end 4"]),
         ("agent: b, retry: { max_attempts: 2 }", &["bad_value plan.nodes[0].retry 4"]),
         ("agent: b, timeout: 3s", &["bad_value plan.nodes[0].timeout 4"]),

@@ -104,6 +104,6 @@ async fn a_job_names_its_parent_and_its_children() {
     assert!(why[0].to_string().contains(&awaited.to_string()), "{why}");
     let trace = bed.get(&format!("/api/jobs/{job}/trace")).await.is(200).clone();
     assert_eq!(trace["steps"][0]["child"]["job_id"], json!(awaited.to_string()));
-    bed.get(&format!("{}?cursor=x", at(&job))).await.problem(422, "invalid_request");
+    bed.get(&format!("{}?cursor=x", at(&job))).await.problem(400, "invalid_request");
     bed.get(&at(&JobId::from_u128(9).to_string())).await.problem(404, "job_not_found");
 }
