@@ -13,11 +13,25 @@ use crate::draw::drawn;
 use crate::program::{Kind, Step};
 use crate::tally::Tally;
 
-/// The agent of every child: it makes of its message what a transform of the program would make of it, and takes its time for
-/// some.
+/// The agent of every child: it makes of its message what a transform of the program would make of it, takes its time for
+/// some, and fails over some items of maps.
 pub(crate) const FILE: &str = "agent: child\nversion: \"1\"\nplanner: static\nplan:\n  nodes:\n    \
     - { id: nap, kind: sleep, duration: 700ms, when: \"(message | length) % 3 == 0\" }\n    \
+    - { id: doomed, kind: transform, when: \"'#1' in message and (message | length) % 2 == 0\", output: \"{{ message.no.way }}\" }\n    \
     - { id: made, kind: transform, output: \"x{{ message }}\" }\n  answer: \"{{ nodes.made.output }}\"\n";
+
+/// What stands before the message to the child of an item: nothing, and for one item of some jobs no message can be made.
+pub(crate) const OF_ITEM: &str = "{% if item == 1 and message in 'm1 m3 m5' %}{{ message.no.way }}{% endif %}";
+
+/// Whether a job of this message has an item that asks no child.
+pub(crate) fn has_unasked(message: &str) -> bool {
+    ["m1", "m3", "m5"].contains(&message)
+}
+
+/// Whether a child of this message fails.
+fn is_doomed(message: &str) -> bool {
+    message.contains("#1") && message.chars().count().is_multiple_of(2)
+}
 
 /// In some programs nodes ask a child for what they would make themselves. What is drawn of the others is not touched by it.
 pub(crate) fn children(steps: &mut [Step]) -> BTreeSet<usize> {
@@ -83,6 +97,11 @@ fn created((row, of_parent): (&JobRow, &[Recorded]), started: &ChildStarted, chi
     tally.case("K1", same && child.tenant == row.tenant, || {
         format!("{}: {} is not what was asked for", row.id, started.child)
     });
+    let asks = of_parent.first().is_none_or(|first| {
+        let Event::JobCreated(created) = &first.event else { return true };
+        started.node.item() != Some(1) || !created.message.value().as_str().is_some_and(has_unasked)
+    });
+    tally.case("K1", asks, || format!("{}: a message was made for {}, where none can be", row.id, started.node));
     let over = of_parent.iter().find(|recorded| recorded.event.kind().ends_job()).map(|recorded| recorded.at);
     if let Some((over, first)) = over.zip(events.first()).filter(|_| ends_with_it) {
         tally.case("K1", first.at <= over, || {
@@ -118,10 +137,19 @@ fn told(row: &JobRow, events: &[Recorded], started: &ChildStarted, child: Option
         format!("{}: it was told of the end of {} {} times", row.id, started.child, ends.len())
     });
     let Some(end) = ends.first() else { return };
-    let made = format!("x{}", started.message.value().as_str().unwrap_or_default());
+    let message = started.message.value().as_str().unwrap_or_default();
+    let (made, doomed) = (format!("x{message}"), is_doomed(message));
     let true_to_it = match (end, status) {
-        (ChildOutcome::Completed { result }, Some(JobStatus::Completed)) => result.value().as_str() == Some(&made),
-        (ChildOutcome::Failed { .. }, Some(JobStatus::Failed)) => true,
+        (ChildOutcome::Completed { result }, Some(JobStatus::Completed)) => {
+            !doomed && result.value().as_str() == Some(&made)
+        }
+        (ChildOutcome::Failed { error }, Some(JobStatus::Failed)) => match error.code.as_str() {
+            // Its runs were lost again and again.
+            "attempts_exhausted" => true,
+            "deadline_exceeded" => started.deadline_us.is_some() || started.parent_deadline.is_some(),
+            "template_error" => doomed,
+            _ => false,
+        },
         (ChildOutcome::Cancelled, Some(JobStatus::Cancelled)) => true,
         // It was never created.
         (ChildOutcome::Cancelled, None) => is_given_up(events, started),

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use aetheris_core::plan::EffectClass;
 
+use crate::children::OF_ITEM;
 use crate::maps::Map;
 use crate::program::{Budget, Join, Kind, Policy, Program, Step, over_a_network};
 use crate::rounds::{Judging, PATTERN};
@@ -116,6 +117,9 @@ impl Program {
             let _ = write!(template, "-{}", self.names(source));
         }
         if self.maps.contains_key(&place) {
+            if self.children.contains(&place) {
+                template.push_str(OF_ITEM);
+            }
             template.push_str("#{{ item }}");
         }
         if self.drawing.contains(&place) {

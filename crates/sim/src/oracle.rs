@@ -463,8 +463,12 @@ fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool {
         "not_sent" => tools().next().is_some(),
         "budget_exceeded" => program.budget.is_some(),
         "rejected" => !program.judged.is_empty(),
-        // Nobody cancels a child by itself; one whose runs were lost again and again fails.
-        "child_failed" => !program.children.is_empty() && error.message.contains("(attempts_exhausted)"),
+        // Nobody cancels a child by itself. Whether one had a reason to fail is examined with it.
+        "child_failed" => !program.children.is_empty(),
+        "template_error" => {
+            let of_items = program.children.iter().any(|place| program.maps.contains_key(place));
+            of_items && children::has_unasked(&order.message)
+        }
         "critic_failed" => program.judged.values().any(|judging| judging.critic),
         "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,
         "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),

@@ -209,7 +209,23 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let bodies = u64::try_from(services.lines().iter().filter(|line| line.is_act()).count()).unwrap_or(0);
     let jobs = u64::try_from(every_job(stage.store.as_ref()).await.unwrap_or_default().len()).unwrap_or(0);
     let (mishaps, time, trace_hash) = (processes.mishaps(), trace.passed(), trace.hash());
+    tell_histories(&trace, store, &tally.violations).await;
     Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
+}
+
+/// Ends the story with the events of the jobs that something is wrong with.
+async fn tell_histories(trace: &Trace, store: &dyn Store, violations: &[String]) {
+    for row in every_job(store).await.unwrap_or_default() {
+        let id = row.id.to_string();
+        if !violations.iter().any(|violation| violation.contains(&id)) {
+            continue;
+        }
+        let name = trace.name(row.id);
+        let history = store.history(Scope::System, row.id, true).await.ok().flatten();
+        for recorded in history.into_iter().flat_map(|history| history.events) {
+            tell!(trace, "history", "{name} {} at {}: {:?}", recorded.seq, recorded.at, recorded.event);
+        }
+    }
 }
 
 /// Puts the first version of each program, and the agent of children where some asks for one.

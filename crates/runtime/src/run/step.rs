@@ -9,6 +9,7 @@ use aetheris_core::time::Span;
 use super::budget::{BUDGET_EXCEEDED, over_budget, over_budget_after, over_memory};
 use super::prepared::{Body, Next, Prepared, Release, Said, TryFailed};
 use super::view::View;
+use super::kind::Uses;
 use super::{doubt, facts, judge, kind, permit};
 use crate::draft::Fact;
 
@@ -81,11 +82,25 @@ fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
                 Err(error) => return Ok(facts::fail_template(view, "its condition", &error)),
             }
         }
-        if let Some(exceeded) = over_budget(view).or_else(|| over_memory(view.memory)) {
+        if let Some(exceeded) = over_memory(view.memory) {
             return Ok(facts::fail_job(view, exceeded));
         }
     }
-    kind::prepare(view)
+    // Since its try began, others may have used up what is left: the permit before may have come to nothing, or the run that
+    // asked may have died.
+    match over_budget(view).filter(|_| !is_counted(view)) {
+        Some(exceeded) => Ok(facts::fail_job(view, exceeded)),
+        None => kind::prepare(view),
+    }
+}
+
+/// Whether what the step is about to do is in the job's counts already: a pure tool's call counts with its try.
+fn is_counted(view: &View<'_>) -> bool {
+    let called = view.tries() > 0 && view.invocation().is_none();
+    if aetheris_fault::planted!("unsent-asks-no-budget") {
+        return view.tries() > 0;
+    }
+    called && kind::uses(&view.work.kind) == Uses::Calls
 }
 
 /// A try has failed: the next one is scheduled durably, or the step fails.

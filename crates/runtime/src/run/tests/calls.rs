@@ -205,6 +205,21 @@ fn a_run_that_finds_an_open_call_doubts_it_or_repeats_it() {
     assert!(bed.error().unwrap().message.contains("what became of the last one is unknown"));
 }
 
+/// Within its try it asks for another permit, and by then other steps may have made the calls that were left.
+#[test]
+fn a_call_that_did_not_leave_asks_the_budget_again() {
+    for (calls, goes_on) in [(1, true), (0, false)] {
+        let (mut bed, _, permit) = called(AtMostOnce);
+        let not_begun = Failure::new("not_begun", "the run is to stop; nothing was sent");
+        assert_eq!(bed.conclude(Said::Unsent(permit, not_begun)).0, ["tool_invocation_finished"]);
+        bed.budget.max_tool_calls = Some(calls);
+        bed.reload();
+        let facts = if goes_on { ["tool_invocation_started"] } else { ["node_finished"] };
+        assert_eq!(bed.prepare().0, facts);
+        assert_eq!(bed.error().map(|error| error.code), (!goes_on).then(|| "budget_exceeded".to_owned()));
+    }
+}
+
 #[test]
 fn a_call_that_did_not_leave_for_want_of_this_process_is_nobodys_failure() {
     let want = Failure::new(OUT_OF_FILES, "no file is left");

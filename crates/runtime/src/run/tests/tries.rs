@@ -129,6 +129,23 @@ fn asks_model(format: AnswerFormat) -> Bed {
     Bed::of(NodeKind::Llm(llm), EffectClass::Pure)
 }
 
+/// After a crash, a pure call is repeated within the try that counts it; a model is not asked beyond the budget.
+#[test]
+fn a_body_that_a_crash_ended_is_repeated_if_the_budget_allows() {
+    let mut bed = Bed::of(calls_tool(), EffectClass::Pure);
+    bed.begin();
+    bed.budget.max_tool_calls = Some(1);
+    assert!(matches!(bed.begin(), Body::Call(..)));
+    let mut bed = asks_model(AnswerFormat::Text);
+    bed.begin();
+    bed.budget.max_tokens = Some(10);
+    bed.state.tokens = 9;
+    assert!(matches!(bed.begin(), Body::Ask(..)));
+    bed.state.tokens = 10;
+    assert_eq!(bed.prepare().0, ["node_finished"]);
+    assert_eq!(bed.error().unwrap().code, "budget_exceeded");
+}
+
 /// Tokens count whatever the answer was worth, and before another try is announced.
 #[test]
 fn a_models_tokens_count_also_where_its_answer_cannot_be_taken() {
