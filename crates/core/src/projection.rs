@@ -239,6 +239,7 @@ mod tests {
             doubt: true,
             node: "a".into(),
             reason: Some("why".to_owned()),
+            seq: 2,
             since: Timestamp::from_micros(3),
             wait_type: WaitType::Human,
         };

@@ -641,6 +641,7 @@ mod tests {
             doubt: false,
             node: "w".into(),
             reason: None,
+            seq: 4,
             since: crate::time::Timestamp::default(),
             wait_type: crate::plan::WaitType::Timer,
         }]

@@ -29,8 +29,6 @@ marks! {
     ChildAwaited,
     /// A child was cancelled because nobody waits for it any more.
     ChildCancelled,
-    /// A child was asked for, and its step was given up before it was created.
-    ChildNeverCreated,
     /// A child was asked for, and its parent had ended before it was created.
     ChildOfEndedParent,
     /// A child ended whose parent, or its step, had ended before.

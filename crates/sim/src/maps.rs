@@ -27,9 +27,10 @@ pub struct Map {
 }
 
 /// In some programs nodes do what they do for each item of a list. What is drawn of the others is not touched by it.
-pub(crate) fn maps(steps: &[Step]) -> BTreeMap<usize, Map> {
+pub(crate) fn maps(steps: &[Step], children: &BTreeSet<usize>) -> BTreeMap<usize, Map> {
     let mut random = Random::new(drawn(steps).rotate_left(31));
-    if !random.chance(250) {
+    // Children of items are cancelled and given up in ways that no others are.
+    if !random.chance(if children.is_empty() { 250 } else { 700 }) {
         return BTreeMap::new();
     }
     let mut maps = BTreeMap::new();

@@ -475,9 +475,11 @@ fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool {
         "in_doubt_unresolved" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
         }
-        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step.
+        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step. A paused job's doubt can be
+        // answered by a person whatever its policies say.
         "did_not_happen" => {
-            tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.is_empty())
+            let said = error.message.contains("a person said so");
+            tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && (said || !policies.is_empty()))
         }
         // A success that arrives all the same, after the next permit was given: that came after such an answer or, of
         // an idempotent tool, after a lost lease.

@@ -289,6 +289,7 @@ impl Processes {
                     && let Some(process) = &member.process
                 {
                     tell!(self.stage.trace, &member.called(), "goes on");
+                    self.stage.services.process_goes_on();
                     process.gate().set_stopped(false);
                 }
             }

@@ -184,7 +184,7 @@ impl Program {
         let deadline = random.chance(80).then(|| random.between(2_000, 90_000));
         let children = children(&mut steps);
         let parallel = beside_each_other(&mut steps);
-        let (rules, maps, drawing) = (rules(&steps), maps(&steps), drawing(&steps));
+        let (rules, maps, drawing) = (rules(&steps), maps(&steps, &children), drawing(&steps));
         let judged = judged(&steps, &maps);
         Self {
             budget: None,

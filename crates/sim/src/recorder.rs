@@ -108,6 +108,8 @@ struct Book {
     reclaims: Vec<(JobId, InstanceId)>,
     /// The last time that was stored.
     stored: Timestamp,
+    /// When a process that stood still last went on, by true time.
+    went_on: Option<Instant>,
 }
 
 /// A store and the book that is kept about it.
@@ -258,6 +260,11 @@ impl Recorder {
         self.book().reclaims.clone()
     }
 
+    /// A process that stood still goes on.
+    pub fn process_goes_on(&self) {
+        self.book().went_on = Some(Instant::now());
+    }
+
     /// A call leaves: its lease must still be the job's, and live, and its permit fresh; and where it leaves its process, the
     /// ends of the nodes that its step `needs` must be stored.
     #[must_use]
@@ -266,7 +273,7 @@ impl Recorder {
         let name = self.trace.name(job);
         let (jumps, stands_still) = (self.rates.jumps, self.rates.stops > 0 || self.rates.nemesis > 0);
         let mut book = self.book();
-        let Book { found, granted, jobs, left, out, .. } = &mut *book;
+        let Book { found, granted, jobs, left, out, went_on, .. } = &mut *book;
         let under = call.permit.map(|permit| (call.key, permit.number));
         let granted = under.and_then(|under| granted.get(&under));
         if let Some(under) = under {
@@ -310,8 +317,10 @@ impl Recorder {
                 )
             });
         }
-        // Where the store's clock jumps, nobody can know that a lease has just ended.
-        if !jumps {
+        // Where the store's clock jumps, nobody can know that a lease has just ended; nor can a process that stood still between
+        // its last look and this call, at the doing of another of its bodies.
+        let stood = *went_on == Some(Instant::now());
+        if !jumps && !stood {
             found.case("A7", live, || {
                 format!("{name}: a call leaves under {fence} at {at}; {:?} holds it as {}", seen.holder, seen.fence)
             });

@@ -113,6 +113,11 @@ impl Services {
         self.state().answers.get(&key).copied().unwrap_or(0)
     }
 
+    /// A process that stood still goes on.
+    pub fn process_goes_on(&self) {
+        self.store.process_goes_on();
+    }
+
     /// When the model was asked a question.
     #[must_use]
     pub fn asked(&self, prompt: &str) -> Vec<Asked> {

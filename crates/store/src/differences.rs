@@ -112,6 +112,7 @@ mod tests {
             doubt: false,
             node: "a".into(),
             reason: None,
+            seq: 2,
             since: Timestamp::from_micros(3),
             wait_type: WaitType::Human,
         };

@@ -20,6 +20,8 @@ pub struct Blocked {
     pub node: StepPath,
     /// Why, for people.
     pub reason: Option<String>,
+    /// The place of the event that it began with: known before the time is, and never the same of two.
+    pub seq: u64,
     /// Since when. The default while the store has not given the time.
     pub since: Timestamp,
     /// What ends it.
@@ -51,19 +53,18 @@ impl Blocks {
         self.0.values()
     }
 
-    /// All of them, the oldest first; of those that began together in the order of their paths. One whose time is not known
-    /// yet is the newest.
+    /// All of them, the oldest first.
     #[must_use]
     pub fn by_age(&self) -> Vec<&Blocked> {
         let mut all: Vec<&Blocked> = self.iter().collect();
-        all.sort_by_key(|blocked| age(blocked));
+        all.sort_by_key(|blocked| blocked.seq);
         all
     }
 
     /// The first of [`Blocks::by_age`].
     #[must_use]
     pub fn oldest(&self) -> Option<&Blocked> {
-        self.iter().min_by_key(|blocked| age(blocked))
+        self.iter().min_by_key(|blocked| blocked.seq)
     }
 
     /// The one that stands for all of them where there is room for one: one that a person ends before one that a program
@@ -76,7 +77,7 @@ impl Blocks {
             WaitType::Child => 2,
             WaitType::Timer => 3,
         };
-        self.iter().min_by_key(|blocked| (rank(blocked), age(blocked)))
+        self.iter().min_by_key(|blocked| (rank(blocked), blocked.seq))
     }
 
     pub(super) fn insert(&mut self, blocked: Blocked) {
@@ -93,10 +94,6 @@ impl Blocks {
             blocked.since = at;
         }
     }
-}
-
-fn age(blocked: &Blocked) -> (bool, Timestamp) {
-    (blocked.since == Timestamp::default(), blocked.since)
 }
 
 impl FromIterator<Blocked> for Blocks {
@@ -140,13 +137,14 @@ mod tests {
     use super::*;
     use crate::json::to_canonical;
 
-    fn blocked(node: &str, since: i64) -> Blocked {
+    fn blocked(node: &str, seq: u64) -> Blocked {
         Blocked {
             correlation_key: Some(format!("key of {node}")),
             doubt: false,
             node: node.into(),
             reason: None,
-            since: Timestamp::from_micros(since),
+            seq,
+            since: Timestamp::from_micros(7),
             wait_type: WaitType::Human,
         }
     }
@@ -170,23 +168,19 @@ mod tests {
 
     #[test]
     fn the_oldest_block_is_the_first_that_began() {
-        let oldest = |all: &[(&str, i64)]| {
-            let blocks: Blocks = all.iter().map(|(node, since)| blocked(node, *since)).collect();
+        let oldest = |all: &[(&str, u64)]| {
+            let blocks: Blocks = all.iter().map(|(node, seq)| blocked(node, *seq)).collect();
             let first = blocks.by_age().first().copied().cloned();
             assert_eq!(blocks.oldest(), first.as_ref());
             first.map(|blocked| blocked.node.to_string())
         };
         assert_eq!(oldest(&[]), None);
         assert_eq!(oldest(&[("a", 5), ("b", 3), ("c", 4)]).as_deref(), Some("b"));
-        assert_eq!(oldest(&[("b", 3), ("a", 3)]).as_deref(), Some("a"));
-        // The time of what is not written yet is given later.
-        assert_eq!(oldest(&[("a", 0), ("b", 3)]).as_deref(), Some("b"));
-        assert_eq!(oldest(&[("a", 0)]).as_deref(), Some("a"));
     }
 
     #[test]
     fn a_person_is_asked_before_anything_ends_by_itself() {
-        let of = |node: &str, since, wait_type| Blocked { wait_type, ..blocked(node, since) };
+        let of = |node: &str, seq, wait_type| Blocked { wait_type, ..blocked(node, seq) };
         let foremost = |all: &[Blocked]| {
             let blocks: Blocks = all.iter().cloned().collect();
             blocks.foremost().map(|blocked| blocked.node.to_string())
@@ -202,7 +196,7 @@ mod tests {
     #[test]
     fn a_block_is_found_by_its_step() {
         let blocks: Blocks = [blocked("a", 5), blocked("n[2]", 3)].into_iter().collect();
-        assert_eq!(blocks.of(&"n[2]".into()).unwrap().since, Timestamp::from_micros(3));
+        assert_eq!(blocks.of(&"n[2]".into()).unwrap().seq, 3);
         assert!(blocks.of(&"n".into()).is_none());
     }
 }

@@ -432,7 +432,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 7;
+    pub const VERSION: u16 = 8;
 
     /// The hash of the canonical form of this state.
     #[must_use]

@@ -46,6 +46,7 @@ impl JobState {
             doubt: e.doubt,
             node: e.node.clone(),
             reason: e.reason.clone(),
+            seq: self.seq + 1,
             since: Timestamp::default(),
             wait_type: e.wait_type,
         });

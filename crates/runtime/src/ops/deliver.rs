@@ -234,7 +234,6 @@ impl Runtime {
             Err(OpError::JobNotFound(_)) => {
                 let about = self.store.promised(author, child).await?;
                 if about.iter().any(|row| matches!(row.intent, Intent::CreateChild { .. })) {
-                    aetheris_fault::sometimes!(ChildNeverCreated);
                     // It is not created any more, and its item waits for an end all the same.
                     let nums = about.iter().map(|row| row.num).collect();
                     let end = ChildEnded { child, node: node.clone(), outcome: ChildOutcome::Cancelled };

@@ -236,7 +236,10 @@ impl<'r> Run<'r> {
             prepared = match next {
                 // A check has been made above.
                 Next::Go | Next::Check(_) => return Ok(None),
-                Next::Again => step::prepare(&self.view(step)).map_err(Stop::Fault)?,
+                Next::Again => {
+                    self.know_list(step)?;
+                    step::prepare(&self.view(step)).map_err(Stop::Fault)?
+                }
                 Next::Record => {
                     bodies.beside(self.flush(Purpose::Record)).await?;
                     return Ok(None);

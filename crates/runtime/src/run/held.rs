@@ -243,6 +243,7 @@ mod tests {
             doubt: true,
             node: (*node).into(),
             reason: None,
+            seq: u64::try_from(*since).unwrap(),
             since: Timestamp::from_micros(*since),
             wait_type: *wait_type,
         };

@@ -7,9 +7,9 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 
 use super::budget::{BUDGET_EXCEEDED, over_budget, over_budget_after, over_memory};
+use super::kind::Uses;
 use super::prepared::{Body, Next, Prepared, Release, Said, TryFailed};
 use super::view::View;
-use super::kind::Uses;
 use super::{doubt, facts, judge, kind, permit};
 use crate::draft::Fact;
 

@@ -607,3 +607,23 @@ async fn one_child_that_cannot_be_read_keeps_nobody_from_being_told() {
     let _second = world.start("second");
     world.done(job).await;
 }
+
+/// The news of a child makes its parent's run read the job anew, also while an item of a map waits for its next try.
+#[tokio::test(start_paused = true)]
+async fn an_item_knows_what_it_is_about_after_its_run_has_read_the_job_anew() {
+    let world = World::new();
+    world.put(&agent("child", "", &["id: x, kind: sleep, duration: 100ms"])).await;
+    let retry = "retry: { max_attempts: 2, backoff: 500ms, jitter: none }";
+    let map = format!("id: m, kind: map, over: [7], do: {{ kind: tool, tool: t, input: '{{{{ item }}}}', {retry} }}");
+    world.put(&agent("a", "max_parallel_steps: 2\n", &["id: j, kind: job, agent: child", &map])).await;
+    let busy = ToolOutcome::RefusedRetryable { error: Failure::new("busy", "later"), retry_after: None };
+    world.tools.next("t", [Act::Say(busy)]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+    let kinds = world.kinds(job).await;
+    let at = |kind: &str| kinds.iter().position(|other| *other == kind).unwrap();
+    assert!(at("node_retry_scheduled") < at("child_ended"), "{kinds:?}");
+    assert_eq!(world.tools.calls_of("t").iter().map(|call| call.input.to_string()).collect::<Vec<_>>(), ["7", "7"]);
+}

@@ -140,6 +140,7 @@ fn a_wait_blocks_the_job_and_opens_its_key() {
         doubt: false,
         node: "a".into(),
         reason: Some("because".to_owned()),
+        seq: 5,
         since: at(50),
         wait_type: WaitType::Human,
     };
