@@ -197,6 +197,21 @@ pub const BUGS: &[Bug] = &[
         "a_childs_time_is_what_is_left_of_its_parents",
     ),
     tested(
+        "open-call-beside-a-lost-map",
+        "a job waits for the children of a lost map, and nothing is told of a call that its run has dropped",
+        "a_call_that_was_dropped_beside_a_lost_map_is_in_doubt_while_its_job_waits",
+    ),
+    tested(
+        "item-forgotten-after-a-look",
+        "an item whose job was read anew while it rested does not know what it is about",
+        "an_item_knows_what_it_is_about_after_its_run_has_read_the_job_anew",
+    ),
+    tested(
+        "unsent-asks-no-budget",
+        "the permit after one under which nothing left asks no budget",
+        "a_call_that_did_not_leave_asks_the_budget_again",
+    ),
+    tested(
         "first-child-is-cancelled",
         "of the children of a job that ends one is cancelled",
         "all_children_of_a_cancelled_job_end",

@@ -58,10 +58,15 @@ pub fn held(state: &JobState, ledger: &Ledger, reason: PauseReason) -> Amendment
 /// that were to be tried again are given up.
 #[must_use]
 pub(super) fn left_open(state: &JobState, ledger: &Ledger, reason: &str) -> Amendment {
+    let facts = open_calls(state, ledger, reason);
+    Amendment { facts, settles: unanswered_retries(ledger, state), release: false }
+}
+
+/// That the outcome of every open call is unknown.
+pub(crate) fn open_calls(state: &JobState, ledger: &Ledger, reason: &str) -> Vec<Fact> {
     let forgotten = aetheris_fault::planted!("open-calls-forgotten");
     let open = state.steps.iter().filter(|(_, step)| !forgotten && is_open_call(step));
-    let facts = open.filter_map(|(node, step)| doubted(node, step.invocation.as_ref()?, ledger, reason)).collect();
-    Amendment { facts, settles: unanswered_retries(ledger, state), release: false }
+    open.filter_map(|(node, step)| doubted(node, step.invocation.as_ref()?, ledger, reason)).collect()
 }
 
 /// That a call's outcome is unknown, in the ledger as well unless that knows; nothing where the ledger knows the outcome.

@@ -22,7 +22,7 @@ pub use amendment::Amendment;
 pub use cancel::{Cancelled, cancelling};
 pub use deliver::Errand;
 pub use deposit::{Deposit, DepositOutcome, Deposited, contradicts, is_open};
-pub(crate) use ends::{CRASHED, ENDED_OVER_CALL, FAILED_BESIDE_CALL, Known, known_outcome, unanswered};
+pub(crate) use ends::{CRASHED, ENDED_OVER_CALL, FAILED_BESIDE_CALL, Known, known_outcome, open_calls, unanswered};
 pub use ends::{asked_end, failed, held};
 pub use pause::{Held, PauseAnswer, ResumeAnswer, pausing, resuming};
 pub use reclaim::{Proof, Reclaimed, taken_back};

@@ -55,7 +55,9 @@ impl<'r> Run<'r> {
             return bodies.beside(self.deposit_at_once(owed)).await;
         }
         // Since the body began the job may have been read anew, and with it what is known of its maps.
-        self.know_list(&step)?;
+        if !aetheris_fault::planted!("item-forgotten-after-a-look") {
+            self.know_list(&step)?;
+        }
         let first = plan.at(0).filter(|_| aetheris_fault::planted!("first-step-concludes")).map(Step::from);
         let prepared = step::conclude(&self.view(first.as_ref().unwrap_or(&step)), said).map_err(Stop::Fault)?;
         match self.advance(&step, prepared, bodies).await? {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use aetheris_core::event::{Event, Failure};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
+use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
 use aetheris_core::projection::Intent;
 use aetheris_core::state::{Ending, JobState};
@@ -330,6 +331,43 @@ async fn a_map_that_fails_ends_its_children() {
         assert_eq!(state.step_status(&"m".into()), StepStatus::Failed);
         assert!(state.steps[&"m".into()].error.as_ref().unwrap().message.contains("(boom)"));
     }
+}
+
+/// A job that is to fail waits for the children of a map. A call beside them that its run has dropped is in doubt from then on,
+/// and not only when the job ends.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_dropped_beside_a_lost_map_is_in_doubt_while_its_job_waits() {
+    let world = World::new();
+    world.put(&agent("child", "", &[CHILD])).await;
+    let map = "id: m, kind: map, over: [1, 2], concurrency: 2, do: { kind: job, agent: child, on_parent_end: leave, message: { n: '{{ item }}' } }";
+    let file = agent("a", "max_parallel_steps: 2\n", &[map, "id: c, kind: tool, tool: pay, input: 1"]);
+    world
+        .put(
+            &file.replace(
+                "tools:\n",
+                "tools:\n  pay: { kind: function, function: g, effect: idempotent, timeout: 60s }\n",
+            ),
+        )
+        .await;
+    let (one, reached, release) = hold(fails("boom"));
+    let (two, two_reached, two_release) = hold(done(json!(2)));
+    world.tools.next("t", [one, two]);
+    let (paid, pay_reached, _never) = hold(done(json!("paid")));
+    world.tools.next("pay", [paid]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    for reached in [reached, two_reached, pay_reached] {
+        reached.notified().await;
+    }
+    release.notify_one();
+    let state = world.until(job, &[JobStatus::Waiting]).await;
+    assert_eq!(state.step_status(&"c".into()), StepStatus::InDoubt);
+    let ledger = world.rt.store.history(Scope::System, job, true).await.unwrap().unwrap().ledger;
+    assert_eq!(ledger.iter().map(|row| row.status).collect::<Vec<_>>(), [LedgerStatus::InDoubt]);
+    two_release.notify_one();
+    let state = world.done(job).await;
+    assert!(error(&state).1.contains("(boom)"));
+    assert_eq!(state.step_status(&"c".into()), StepStatus::InDoubt, "it stays in the list");
 }
 
 /// A run that has something else to do hears of a child's end when it comes.
