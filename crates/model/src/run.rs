@@ -322,7 +322,7 @@ impl<'s> Deciding<'s> {
         let step = self.step(node);
         let number = step.and_then(|step| step.invocation.as_ref()).map_or(0, |call| call.permit) + 1;
         let permit = Permit { by: self.run.epoch, node, number: u8::try_from(number).unwrap_or(u8::MAX) };
-        let unasked = step.is_some() && self.has(Mutation::BudgetOnlyOnce);
+        let unasked = step.is_some() && (self.has(Mutation::BudgetOnlyOnce) || self.has(Mutation::DisproofGivesACall));
         let plan = if unasked { &program.unbounded } else { &program.plan };
         decide(&View {
             accepted_from: None,
