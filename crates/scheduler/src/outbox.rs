@@ -66,8 +66,8 @@ impl Due for Errand {
         Self::key(self)
     }
 
-    fn tried_as(&self) -> Self::Key {
-        Self::tried_as(self)
+    fn backoff_key(&self) -> Self::Key {
+        Self::backoff_key(self)
     }
 
     async fn write(self, rt: Runtime, if_free: bool) -> Result<bool, OpError> {

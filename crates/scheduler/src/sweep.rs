@@ -33,8 +33,8 @@ pub(crate) trait Due: Clone + Send + Sync + 'static {
     /// Does what is due. With `if_free`, [`OpError::Crowded`] where a large job has to be waited for.
     fn write(self, rt: Runtime, if_free: bool) -> impl Future<Output = Result<Self::Done, OpError>> + Send + 'static;
 
-    /// Under which name a failure is remembered.
-    fn tried_as(&self) -> Self::Key {
+    /// Under which name a failure backs off.
+    fn backoff_key(&self) -> Self::Key {
         self.key()
     }
 
@@ -105,7 +105,7 @@ impl<D: Due> Sweep<D> {
             if under_way && D::COMES_AGAIN {
                 self.met_again.insert(key.clone());
             }
-            if under_way || !self.failed.may_try(&due.tried_as(), self.rt.system.clock.boot()) {
+            if under_way || !self.failed.may_try(&due.backoff_key(), self.rt.system.clock.boot()) {
                 continue;
             }
             while self.writes.is_full() {
@@ -169,7 +169,7 @@ impl<D: Due> Sweep<D> {
     fn ended_large(&mut self, due: D, ended: Result<D::Done, OpError>) {
         self.beat();
         let met_again = self.met_again.remove(&due.key());
-        let key = due.tried_as();
+        let key = due.backoff_key();
         let over = match ended {
             Ok(done) => {
                 self.failed.worked(&key);

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use aetheris_check::{ClientHistory, Report, WitnessKind, check_store};
-use aetheris_core::event::{Answer, DoubtOutcome, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
+use aetheris_core::event::{Answer, ChildOutcome, DoubtOutcome, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -464,10 +464,13 @@ fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool {
         "budget_exceeded" => program.budget.is_some(),
         "rejected" => !program.judged.is_empty(),
         // Nobody cancels a child by itself. Whether one had a reason to fail is examined with it.
-        "child_failed" => !program.children.is_empty(),
+        "child_failed" => loaded.state.steps.values().any(|step| {
+            let end = step.child.as_ref().and_then(|child| child.end.as_ref());
+            matches!(end, Some(ChildOutcome::Failed { .. }))
+        }),
         "template_error" => {
             let of_items = program.children.iter().any(|place| program.maps.contains_key(place));
-            of_items && children::has_unasked(&order.message)
+            of_items && children::has_unasked(&order.message) && error.message.starts_with("item 1:")
         }
         "critic_failed" => program.judged.values().any(|judging| judging.critic),
         "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,

@@ -276,8 +276,10 @@ impl Processes {
             Blow::Standstill => inner.mishaps.stops += 1,
         }
         let process = inner.members.get(befell.member).and_then(|member| member.process.as_ref());
-        if let (Blow::Death, Some(process)) = (befell.blow, process) {
-            process.kill();
+        match (befell.blow, process) {
+            (Blow::Death, Some(process)) => process.kill(),
+            (Blow::Standstill, Some(process)) => self.stage.services.process_stops(process.instance()),
+            (Blow::Death | Blow::Standstill, None) => {}
         }
     }
 
@@ -289,7 +291,7 @@ impl Processes {
                     && let Some(process) = &member.process
                 {
                     tell!(self.stage.trace, &member.called(), "goes on");
-                    self.stage.services.process_goes_on();
+                    self.stage.services.process_goes_on(process.instance());
                     process.gate().set_stopped(false);
                 }
             }

@@ -108,8 +108,10 @@ struct Book {
     reclaims: Vec<(JobId, InstanceId)>,
     /// The last time that was stored.
     stored: Timestamp,
-    /// When a process that stood still last went on, by true time.
-    went_on: Option<Instant>,
+    /// Runs, with who began them and how long they held their jobs.
+    leases: BTreeMap<(JobId, Fence), (InstanceId, Timestamp)>,
+    /// Processes that stood still: since when by the store's clock, and when they went on by true time.
+    stood: BTreeMap<InstanceId, (Timestamp, Option<Instant>)>,
 }
 
 /// A store and the book that is kept about it.
@@ -124,6 +126,17 @@ pub struct Recorder {
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Recorder")
+    }
+}
+
+impl Book {
+    /// Whether the process of a run stood still until now, and could have looked at its lease right before: what it sends now is
+    /// what it was about to send then.
+    fn looked_and_stood(&self, run: (JobId, Fence)) -> bool {
+        self.leases.get(&run).is_some_and(|(instance, until)| {
+            let stood = self.stood.get(instance);
+            stood.is_some_and(|(since, went_on)| *until > *since && *went_on == Some(Instant::now()))
+        })
     }
 }
 
@@ -225,7 +238,7 @@ impl Recorder {
         tell!(self.trace, "store", "{name} claimed by {} as {}", request.worker, claimed.fence);
         let mut book = self.book();
         book.stored = book.stored.max(at);
-        let Book { found, jobs, .. } = &mut *book;
+        let Book { found, jobs, leases, .. } = &mut *book;
         let seen = jobs.entry(claimed.job).or_default();
         found.case("A1", seen.holder.is_none(), || format!("{name}: claimed while {:?} holds it", seen.holder));
         found.case("A2", claimed.fence.epoch == seen.fence.epoch + 1, || {
@@ -233,6 +246,7 @@ impl Recorder {
         });
         found.case("B5", !seen.ended, || format!("{name}: claimed after its end"));
         found.case("A1", claimed.lease_until > at, || format!("{name}: a lease that ends before it begins"));
+        leases.insert((claimed.job, claimed.fence), (request.instance, claimed.lease_until));
         seen.fence = claimed.fence;
         seen.instance = Some(request.instance);
         seen.holder = Some((request.worker.clone(), claimed.lease_until));
@@ -242,7 +256,7 @@ impl Recorder {
     fn renewed(&self, request: &Heartbeat, job: JobId, at: Timestamp) {
         let name = self.trace.name(job);
         let mut book = self.book();
-        let Book { found, jobs, .. } = &mut *book;
+        let Book { found, jobs, leases, .. } = &mut *book;
         let seen = jobs.entry(job).or_default();
         let fence = request.leases.iter().find(|lease| lease.job == job).map(|lease| lease.fence);
         let live = seen.holder.as_ref().is_some_and(|(worker, until)| *worker == request.worker && *until > at);
@@ -250,6 +264,9 @@ impl Recorder {
             format!("{name}: {} renewed {fence:?} at {at}; held by {:?} as {}", request.worker, seen.holder, seen.fence)
         });
         if let Some((_, until)) = &mut seen.holder {
+            *until = at.after(request.ttl);
+        }
+        if let Some((_, until)) = fence.and_then(|fence| leases.get_mut(&(job, fence))) {
             *until = at.after(request.ttl);
         }
     }
@@ -260,9 +277,17 @@ impl Recorder {
         self.book().reclaims.clone()
     }
 
-    /// A process that stood still goes on.
-    pub fn process_goes_on(&self) {
-        self.book().went_on = Some(Instant::now());
+    /// A process stands still.
+    pub fn process_stops(&self, instance: InstanceId) {
+        let at = self.outside_time();
+        self.book().stood.insert(instance, (at, None));
+    }
+
+    /// It goes on.
+    pub fn process_goes_on(&self, instance: InstanceId) {
+        if let Some((_, went_on)) = self.book().stood.get_mut(&instance) {
+            *went_on = Some(Instant::now());
+        }
     }
 
     /// A call leaves: its lease must still be the job's, and live, and its permit fresh; and where it leaves its process, the
@@ -273,7 +298,8 @@ impl Recorder {
         let name = self.trace.name(job);
         let (jumps, stands_still) = (self.rates.jumps, self.rates.stops > 0 || self.rates.nemesis > 0);
         let mut book = self.book();
-        let Book { found, granted, jobs, left, out, went_on, .. } = &mut *book;
+        let frozen = book.looked_and_stood((job, fence));
+        let Book { found, granted, jobs, left, out, .. } = &mut *book;
         let under = call.permit.map(|permit| (call.key, permit.number));
         let granted = under.and_then(|under| granted.get(&under));
         if let Some(under) = under {
@@ -318,9 +344,8 @@ impl Recorder {
             });
         }
         // Where the store's clock jumps, nobody can know that a lease has just ended; nor can a process that stood still between
-        // its last look and this call, at the doing of another of its bodies.
-        let stood = *went_on == Some(Instant::now());
-        if !jumps && !stood {
+        // its last look and this call.
+        if !jumps && !frozen {
             found.case("A7", live, || {
                 format!("{name}: a call leaves under {fence} at {at}; {:?} holds it as {}", seen.holder, seen.fence)
             });

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aetheris_check::witness::{WitnessKind, WitnessLine, parse_permit};
 use aetheris_core::event::{Failure, Usage};
-use aetheris_core::id::{IdempotencyKey, JobId};
+use aetheris_core::id::{IdempotencyKey, InstanceId, JobId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::PermitNumber;
@@ -113,9 +113,14 @@ impl Services {
         self.state().answers.get(&key).copied().unwrap_or(0)
     }
 
-    /// A process that stood still goes on.
-    pub fn process_goes_on(&self) {
-        self.store.process_goes_on();
+    /// A process stands still.
+    pub fn process_stops(&self, instance: InstanceId) {
+        self.store.process_stops(instance);
+    }
+
+    /// It goes on.
+    pub fn process_goes_on(&self, instance: InstanceId) {
+        self.store.process_goes_on(instance);
     }
 
     /// When the model was asked a question.

@@ -23,7 +23,7 @@ CREATE INDEX outbox_about ON outbox (author, target);
 CREATE TABLE children (
     parent INTEGER NOT NULL,
     child INTEGER NOT NULL,
-    on_end INTEGER NOT NULL CHECK (on_end IN (0, 1)),
+    on_parent_end INTEGER NOT NULL CHECK (on_parent_end IN (0, 1)),
     node TEXT NOT NULL,
     PRIMARY KEY (parent, child)
 ) STRICT, WITHOUT ROWID;

@@ -239,16 +239,19 @@ impl Reads<'_> {
                 None => 0,
             };
             let limit = limit.min(limits::PAGE_JOBS_MAX);
+            let mut unreadable = 0;
             let found = unreadable::page(after, limit + 1, |after, wanted| {
                 reads.sql.all(Query::ChildrenPage, params![parent, after, count(wanted)], |row| {
                     let child: i64 = row.get(28)?;
-                    Ok((child, passed_over(rows::child(row), format_args!("child {child} of {job}"))?))
+                    let read = passed_over(rows::child(row), format_args!("child {child} of {job}"))?;
+                    unreadable += usize::from(read.is_none());
+                    Ok((child, read))
                 })
             })?;
             let more = found.len() > limit;
             let children: Vec<ChildRow> = found.into_iter().take(limit).collect();
             let next = children.last().map(|child| child.row.id).filter(|_| more);
-            Ok(ChildPage { children, next })
+            Ok(ChildPage { children, next, unreadable })
         })
     }
 

@@ -25,6 +25,8 @@ pub struct ChildPage {
     pub children: Vec<ChildRow>,
     /// The last of them, where there may be more.
     pub next: Option<JobId>,
+    /// How many were passed over, as they cannot be read.
+    pub unreadable: usize,
 }
 
 /// What a unit has promised, until it is done.

@@ -76,7 +76,7 @@ async fn restored(given: &args::Restore, config: &Config, context: &Context) -> 
     if context.out.json {
         let value = json!({ "database": database, "ended": holds.ended, "generation": generation, "held": holds.now,
             "held_before": holds.before, "jobs": jobs, "kept_aside": aside,
-            "paused_by_operator": holds.operators, "unreadable": unreadable });
+            "paused_by_operator": holds.operators, "undelivered": holds.undelivered, "unreadable": unreadable });
         context.out.value(&value)?;
         return Ok(Exit::Done);
     }
@@ -208,7 +208,7 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
     {
         text.push_str(&format!(
             "{} of the backup could not be carried out. The server tries again, and a child job that it creates then is not held:\n  {}\n",
-            counted(holds.undelivered.len(), "step between parent and child job"),
+            counted(holds.undelivered.len(), "promise between parent and child job"),
             shown.join("\n  ")
         ));
     }
@@ -270,13 +270,16 @@ async fn hold_mended(staged: &Staged, jobs: &[JobId], system: System, holds: &mu
 /// Does what the staged copy has promised and not done: a child job that was asked for is there then, and held like any other.
 async fn deliver(rt: &Runtime) -> Result<(), Error> {
     // What is done may promise more: a child that is cancelled has children of its own.
+    let mut before = Vec::new();
     for _ in 0..=2 * limits::CHILD_DEPTH_MAX {
-        let left = aetheris_scheduler::deliver_all(rt).await;
-        let left = left.map_err(|error| anyhow::anyhow!("child jobs cannot be brought up to date: {error}"))?;
-        let empty = rt.store.outbox(None, 1).await.map_err(anyhow::Error::from)?.is_empty();
-        if left || empty {
+        let delivered = aetheris_scheduler::deliver_all(rt).await;
+        delivered.map_err(|error| anyhow::anyhow!("child jobs cannot be brought up to date: {error}"))?;
+        let standing = rt.store.outbox(None, limits::SWEEP_ROWS_MAX).await.map_err(anyhow::Error::from)?;
+        // What cannot be carried out keeps nothing else from it.
+        if standing.is_empty() || standing == before {
             break;
         }
+        before = standing;
     }
     Ok(())
 }

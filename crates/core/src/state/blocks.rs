@@ -20,7 +20,7 @@ pub struct Blocked {
     pub node: StepPath,
     /// Why, for people.
     pub reason: Option<String>,
-    /// The place of the event that it began with: known before the time is, and never the same of two.
+    /// The place of the event that it began with: unlike `since` it is known before the commit, and no two have the same.
     pub seq: u64,
     /// Since when. The default while the store has not given the time.
     pub since: Timestamp,

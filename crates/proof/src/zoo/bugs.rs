@@ -202,6 +202,11 @@ pub const BUGS: &[Bug] = &[
         "a_call_that_was_dropped_beside_a_lost_map_is_in_doubt_while_its_job_waits",
     ),
     tested(
+        "left-call-out-of-turn",
+        "a job waits over a call that a run with another number of steps at once has left",
+        "a_call_that_was_left_is_told_of_wherever_it_stands_in_the_plan",
+    ),
+    tested(
         "item-forgotten-after-a-look",
         "an item whose job was read anew while it rested does not know what it is about",
         "an_item_knows_what_it_is_about_after_its_run_has_read_the_job_anew",

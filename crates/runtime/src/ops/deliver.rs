@@ -1,5 +1,5 @@
 //! What units have promised beside their jobs: done once, by whichever process gets there first. Each promise goes with the
-//! unit that keeps it, so that a crash between the two is none.
+//! unit that keeps it, so a crash cannot come between the two.
 
 use aetheris_core::event::{ChildEnded, ChildOutcome, ChildStarted, EndCause, Event, JobCreated, PlanGenerated};
 use aetheris_core::event::{TimerId, TimerSet};
@@ -69,9 +69,9 @@ impl Errand {
         }
     }
 
-    /// Under which name a failure of it is remembered: what comes later for the same job is tried all the same.
+    /// Under which name a failure of it backs off. It changes when more is promised to the same job, which is tried at once.
     #[must_use]
-    pub fn tried_as(&self) -> (JobId, u64) {
+    pub fn backoff_key(&self) -> (JobId, u64) {
         (self.key().0, self.rows.last().map_or(0, |row| row.num))
     }
 }
@@ -269,6 +269,11 @@ impl Runtime {
                     break;
                 }
             }
+            if page.unreadable > 0 {
+                let unreadable =
+                    || OpError::Corrupt(format!("{} children of {author} cannot be read", page.unreadable));
+                failed = failed.or_else(|| Some(unreadable()));
+            }
             after = page.next;
             if after.is_none() {
                 break;
@@ -311,7 +316,10 @@ impl Runtime {
                         nums.push(row.num);
                         ends.push(end);
                     }
-                    Err(error) => failed = failed.or(Some(error)),
+                    Err(error) => {
+                        tracing::warn!(%parent, child = %row.author, %error, "the end of a child cannot be told to its parent");
+                        failed = failed.or(Some(error));
+                    }
                 }
             }
             left = left.get(taken..).unwrap_or_default();

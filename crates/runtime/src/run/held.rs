@@ -88,7 +88,8 @@ impl<'r> Run<'r> {
     /// Nothing can go on: the job is given away with all that is drafted. `None` when the newer state does not allow it, or
     /// a delay was all but over.
     pub(super) async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
-        let shortest = self.shortest_delay();
+        // No step of a job that is to fail is tried again.
+        let shortest = self.shortest_delay().filter(|_| !self.failed);
         let mut delay = shortest.as_ref().map(|(left, _)| *left);
         if let Some((left, path)) = shortest.filter(|(left, _)| *left <= limits::BACKOFF_HELD_MAX) {
             tokio::select! {
@@ -112,8 +113,12 @@ impl<'r> Run<'r> {
             .into_iter()
             .partition(|(_, held)| matches!(held.release, Release::Requeue(_)));
         let mut expects = false;
-        for Held { release, .. } in blocks.into_values() {
+        for (path, Held { release, .. }) in blocks {
             let Release::Block { facts, expected } = release else { continue };
+            // Nobody is asked for what a job waits for that is to fail, but for the ends of its lost maps' children.
+            if self.failed && !self.is_stopped(&path) {
+                continue;
+            }
             // A unit looks at the kept signals of one wait: the next run blocks the job on the others.
             if expects && expected.is_some() {
                 delay = Some(Span::ZERO);

@@ -94,13 +94,13 @@ fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
     }
 }
 
-/// Whether what the step is about to do is in the job's counts already: a pure tool's call counts with its try.
+/// Whether the call that a step is about to make is counted already. A pure tool's is, with its try; permits and tokens are not.
 fn is_counted(view: &View<'_>) -> bool {
-    let called = view.tries() > 0 && view.invocation().is_none();
     if aetheris_fault::planted!("unsent-asks-no-budget") {
         return view.tries() > 0;
     }
-    called && kind::uses(&view.work.kind) == Uses::Calls
+    let within_try = view.tries() > 0 && view.invocation().is_none();
+    within_try && kind::uses(&view.work.kind) == Uses::Calls
 }
 
 /// A try has failed: the next one is scheduled durably, or the step fails.

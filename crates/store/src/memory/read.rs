@@ -246,7 +246,7 @@ impl Tables {
         };
         let children: Vec<ChildRow> = rest.iter().take(limit).filter_map(row).collect();
         let next = children.last().map(|child| child.row.id).filter(|_| rest.len() > limit);
-        ChildPage { children, next }
+        ChildPage { children, next, unreadable: 0 }
     }
 
     pub(super) fn outbox(&self, after: Option<u64>, limit: usize) -> Vec<IntentRow> {

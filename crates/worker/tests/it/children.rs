@@ -1,5 +1,6 @@
 //! Jobs that steps of other jobs ask for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::{Event, Failure};
@@ -10,8 +11,8 @@ use aetheris_core::limits;
 use aetheris_core::projection::Intent;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
-use aetheris_runtime::ToolOutcome;
 use aetheris_runtime::ops::Errand;
+use aetheris_runtime::{Settings, ToolOutcome};
 use aetheris_scheduler::deliver_all;
 use aetheris_store::{ChildRow, IntentRow, Scope, every_job};
 use serde_json::{Value, json};
@@ -370,6 +371,40 @@ async fn a_call_that_was_dropped_beside_a_lost_map_is_in_doubt_while_its_job_wai
     assert_eq!(state.step_status(&"c".into()), StepStatus::InDoubt, "it stays in the list");
 }
 
+/// The run before ran steps beside each other and this one does not: what it left is told of all the same.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_left_is_told_of_wherever_it_stands_in_the_plan() {
+    let (call, child) = ("kind: tool, tool: pay, input: 1", "kind: job, agent: child");
+    let beside = [format!("id: a, {child}"), format!("id: paid, {call}")];
+    let in_turn = [
+        "id: a, kind: transform, output: 1".to_owned(),
+        format!("id: paid, {call}, needs: [a]"),
+        format!("id: b, {child}"),
+    ];
+    for (first, second, nodes) in [(8, 0, &beside[..]), (0, 8, &in_turn[..])] {
+        let mut world = World::new();
+        world.put(&agent("child", "", &["id: nap, kind: sleep, duration: 10h"])).await;
+        let file = agent("a", "", &nodes.iter().map(String::as_str).collect::<Vec<_>>());
+        let pay =
+            "tools:\n  pay: { kind: function, function: g, effect: at_most_once, timeout: 60s, on_in_doubt: human }\n";
+        world.put(&file.replace("tools:\n", pay)).await;
+        let (paid, reached, _never) = hold(done(json!("paid")));
+        world.tools.next("pay", [paid]);
+        let steps = |world: &mut World, max_parallel_steps| {
+            world.rt.settings = Arc::new(Settings { max_parallel_steps, ..Settings::clone(&world.rt.settings) });
+        };
+        steps(&mut world, first);
+        let process = world.start("first");
+        let job = world.submit("a", json!({})).await;
+        reached.notified().await;
+        process.kill();
+        steps(&mut world, second);
+        let _process = world.start("second");
+        let state = world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
+        assert_eq!(state.step_status(&"paid".into()), StepStatus::InDoubt, "{first} -> {second}");
+    }
+}
+
 /// A run that has something else to do hears of a child's end when it comes.
 #[tokio::test(start_paused = true)]
 async fn a_child_beside_a_long_call_holds_nobody_up() {
@@ -586,9 +621,9 @@ async fn a_child_that_nobody_waits_for_follows_in_the_same_session() {
     assert_eq!(every_job(world.rt.store.as_ref()).await.unwrap().len(), 3);
 }
 
-/// More than one page of children, and more ends than one unit tells.
+/// More than one page of children.
 #[tokio::test(start_paused = true)]
-async fn every_child_of_a_large_map_is_told_and_every_one_is_cancelled() {
+async fn every_child_beyond_one_page_is_cancelled() {
     let many = limits::PAGE_JOBS_MAX + 20;
     let nodes: Vec<String> = (0..3)
         .map(|n| {
@@ -641,7 +676,7 @@ async fn one_child_that_cannot_be_read_keeps_nobody_from_being_told() {
     let alone = Errand::of(vec![IntentRow { author: JobId::from_u128(404), ..rows[0].clone() }]);
     assert!(world.rt.deliver(&alone[0]).await.is_err());
     assert_eq!(alone[0].key(), errand.key());
-    assert_ne!(alone[0].tried_as(), errand.tried_as());
+    assert_ne!(alone[0].backoff_key(), errand.backoff_key());
     let _second = world.start("second");
     world.done(job).await;
 }

@@ -93,9 +93,9 @@ fn conversations(state: &JobState) -> impl Iterator<Item = Hash> {
 
 /// The child is asked for, if its agent takes it.
 pub(in crate::run) fn conclude(view: &View<'_>, wanted: ChildWanted, found: AgentFound) -> Prepared {
-    if view.is_stopped() {
-        // Its map has failed while the agent was looked for.
-        return super::map::given_up(view);
+    // Another step may have asked for the last child that the job may have, while the agent was looked for.
+    if let Some(failure) = refused(view, &wanted) {
+        return facts::fail(view, failure);
     }
     let ChildWanted { agent, deadline, message, on_parent_end, session, waits, tenant: _ } = wanted;
     let (own_deadline, plan_hash, planner, agent_version) = match found {

@@ -122,7 +122,7 @@ pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Pr
 }
 
 /// An item of which nothing is under way has ended with its map.
-pub(super) fn given_up(view: &View<'_>) -> Prepared {
+fn given_up(view: &View<'_>) -> Prepared {
     facts::fail_after(view, StepResult::PermanentFailure, of_given_up(view))
 }
 
