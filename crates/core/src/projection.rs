@@ -127,7 +127,7 @@ pub fn timer_changes(before: &[TimerId], after: &JobState, set: &[TimerId]) -> V
 
 /// What a unit promises beside its job: done later, once, by whoever finds it standing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Intent {
+pub enum Promise {
     /// The jobs that this one has asked for are cancelled, where they are to end with it.
     CancelChildren,
     /// This child is cancelled: nobody waits for it any more.
@@ -155,7 +155,7 @@ pub enum Intent {
     },
 }
 
-impl Intent {
+impl Promise {
     /// The job that it is about; its author's own, where it is about several.
     #[must_use]
     pub const fn target(&self, author: JobId) -> JobId {
@@ -170,35 +170,35 @@ impl Intent {
 /// What events promise that lead to a state, in their order: a child is created before it is cancelled. The first of them stands
 /// behind place `seq`. No author of an end has to think of those who wait for it.
 #[must_use]
-pub fn intents<'e>(seq: u64, events: impl Iterator<Item = &'e Event>, after: &JobState) -> Vec<Intent> {
-    let mut intents = Vec::new();
+pub fn promises<'e>(seq: u64, events: impl Iterator<Item = &'e Event>, after: &JobState) -> Vec<Promise> {
+    let mut promises = Vec::new();
     for (event, seq) in events.zip(seq + 1..) {
         if let Event::ChildStarted(started) = event {
-            intents.push(Intent::CreateChild { child: started.child, node: started.node.clone(), seq });
+            promises.push(Promise::CreateChild { child: started.child, node: started.node.clone(), seq });
         } else if let Event::NodeFinished(finished) = event
             && let Some(items) = after.items_of(&finished.node)
             && finished.node.item().is_some_and(|item| items.stopped_by == Some(item))
         {
-            intents.extend(items.open.iter().filter_map(|item| {
+            promises.extend(items.open.iter().filter_map(|item| {
                 let node = StepPath::of_item(finished.node.node().clone(), *item);
                 // Its newest round is the one that may have a child.
                 let node = after.newest_round(&node);
                 let child = after.steps.get(&node)?.child.as_ref()?;
-                child.may_be_cancelled().then_some(Intent::CancelChild { child: child.id, node })
+                child.may_be_cancelled().then_some(Promise::CancelChild { child: child.id, node })
             }));
         } else if event.kind().ends_job() {
             let children = || after.steps.values().filter_map(|step| step.child.as_ref());
             if !after.children.is_none() && children().any(Child::may_be_cancelled) {
-                intents.push(Intent::CancelChildren);
+                promises.push(Promise::CancelChildren);
             }
             if let Some(parent) = after.parent.as_ref().filter(|parent| parent.waits) {
-                intents.push(Intent::TellParent { parent: parent.job, node: parent.node.clone() });
+                promises.push(Promise::TellParent { parent: parent.job, node: parent.node.clone() });
             }
         }
     }
     let mut met = BTreeSet::new();
-    intents.retain(|intent| met.insert(intent.clone()));
-    intents
+    promises.retain(|promise| met.insert(promise.clone()));
+    promises
 }
 
 #[cfg(test)]

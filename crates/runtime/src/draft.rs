@@ -266,7 +266,7 @@ impl Draft {
         unit.delivers.clone_from(&self.delivers);
         if !aetheris_fault::planted!("promise-unwritten") {
             let events = self.entries.iter().map(|entry| &entry.fact.event);
-            unit.outbox = projection::intents(self.seq, events, &self.state);
+            unit.outbox = projection::promises(self.seq, events, &self.state);
         }
         let mut set = Vec::new();
         for entry in &self.entries {

@@ -1,7 +1,7 @@
 //! What units have promised beside their jobs: done as soon as it stands.
 
 use aetheris_core::id::JobId;
-use aetheris_runtime::ops::Errand;
+use aetheris_runtime::ops::Delivery;
 use aetheris_runtime::pulse::Pulse;
 use aetheris_runtime::{OpError, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::SweepOptions;
 use crate::sweep::{Due, Sweep};
 
-/// Does what was promised, until told to stop. Its pulse beats with every page and every errand.
+/// Does what was promised, until told to stop. Its pulse beats with every page and every delivery.
 pub async fn deliver_outbox(rt: Runtime, options: SweepOptions, pulse: Pulse, stop: CancellationToken) {
     let bus = rt.store.bus().clone();
     let mut sweep = Sweep::new(rt, pulse, stop);
@@ -23,7 +23,7 @@ pub async fn deliver_outbox(rt: Runtime, options: SweepOptions, pulse: Pulse, st
     sweep.finish().await;
 }
 
-/// Does what stands, in one pass. Whether some of it is left. One read per page, and for each errand what
+/// Does what stands, in one pass. Whether some of it is left. One read per page, and for each delivery what
 /// [`Runtime::deliver`] says.
 ///
 /// # Errors
@@ -36,10 +36,10 @@ pub async fn deliver_all(rt: &Runtime) -> Result<bool, OpError> {
 }
 
 /// Goes through everything that stands, page by page, unless it is told to stop.
-async fn pass(sweep: &mut Sweep<Errand>) -> Result<(), OpError> {
+async fn pass(sweep: &mut Sweep<Delivery>) -> Result<(), OpError> {
     let unreachable = sweep.begin_pass();
     if unreachable > 1 {
-        tracing::warn!(entries = unreachable, "outbox entries could not be carried out; trying again");
+        tracing::warn!(promises = unreachable, "promises could not be kept; trying again");
     }
     let mut after = None;
     loop {
@@ -49,7 +49,7 @@ async fn pass(sweep: &mut Sweep<Errand>) -> Result<(), OpError> {
             aetheris_fault::crash_point!("sweep.outbox.listed");
         }
         after = rows.last().map(|row| row.num).filter(|_| rows.len() >= page);
-        sweep.begin_all(Errand::of(rows)).await;
+        sweep.begin_all(Delivery::of(rows)).await;
         if after.is_none() || sweep.stop.is_cancelled() {
             sweep.end_pass();
             return Ok(());
@@ -57,7 +57,7 @@ async fn pass(sweep: &mut Sweep<Errand>) -> Result<(), OpError> {
     }
 }
 
-impl Due for Errand {
+impl Due for Delivery {
     type Key = (JobId, u64);
     type Done = bool;
     const COMES_AGAIN: bool = true;
@@ -77,17 +77,17 @@ impl Due for Errand {
     /// What somebody else has done is over; what is left of it is listed again.
     fn tell(&self, done: &bool) -> bool {
         let (job, num) = Self::key(self);
-        tracing::debug!(%job, num, what = self.what(), done, "an outbox entry was carried out");
+        tracing::debug!(%job, num, what = self.what(), done, "a promise was kept");
         *done
     }
 
     fn tell_failed(&self, error: &OpError) {
         let (job, _) = Self::key(self);
-        tracing::error!(%job, what = self.what(), %error, "an outbox entry cannot be carried out; it is tried again, less and less often");
+        tracing::error!(%job, what = self.what(), %error, "a promise cannot be kept; it is tried again, less and less often");
     }
 
     fn tell_unreachable(&self, error: &OpError) {
         let (job, _) = Self::key(self);
-        tracing::warn!(%job, what = self.what(), %error, "an outbox entry could not be carried out; trying again");
+        tracing::warn!(%job, what = self.what(), %error, "a promise could not be kept; trying again");
     }
 }

@@ -6,7 +6,7 @@ use aetheris_core::event::{ChildOutcome, ChildStarted, Event, Recorded};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::plan::OnParentEnd;
-use aetheris_store::{IntentRow, JobRow};
+use aetheris_store::{JobRow, PromiseRow};
 use aetheris_testing::random::Random;
 
 use crate::draw::drawn;
@@ -59,7 +59,7 @@ type Told = (JobRow, Vec<Recorded>);
 
 /// A child is created once, for the step that asked for it (K1); who waits is told how it has ended (K2); and once everything is at
 /// rest nothing is left to be done (K3).
-pub(crate) fn examine(jobs: &[Told], outbox: &[IntentRow], tally: &mut Tally) {
+pub(crate) fn examine(jobs: &[Told], outbox: &[PromiseRow], tally: &mut Tally) {
     let rows: BTreeMap<JobId, &Told> = jobs.iter().map(|told| (told.0.id, told)).collect();
     let mut asked: BTreeSet<JobId> = BTreeSet::new();
     for (row, events) in jobs {

@@ -11,6 +11,7 @@ pub mod batch;
 mod children;
 pub mod clients;
 mod draw;
+mod failures;
 pub mod fault_rates;
 mod file;
 pub mod in_place;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use aetheris_check::{ClientHistory, Report, WitnessKind, check_store};
-use aetheris_core::event::{Answer, ChildOutcome, DoubtOutcome, Event, Failure, Recorded, SUCCEEDED_BEFORE, WaitEnd};
+use aetheris_core::event::{Answer, DoubtOutcome, Event, Recorded, WaitEnd};
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
@@ -22,11 +22,12 @@ use aetheris_store::{JobFilter, JobRow, Scope, Store, every_job};
 
 use crate::children;
 use crate::clients::Order;
+use crate::failures;
 use crate::fault_rates::FaultRates;
 use crate::job_rules;
 use crate::joins::{self, Course, Stand};
 use crate::maps;
-use crate::program::{Act, Kind, Policy, Program};
+use crate::program::Kind;
 use crate::rounds;
 use crate::services::{Asked, Services};
 use crate::tally::Tally;
@@ -287,7 +288,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
         (Some(Ending::Failed { error, .. }), _) => {
             // A process that stands still before its question has used up the time that the answer may take.
             let stood = evidence.rates.stops > 0 && order.program.steps.iter().any(|step| step.kind == Kind::Model);
-            let allowed = may_fail(order, error, loaded) || (stood && error.code == MODEL_TIMED_OUT);
+            let allowed = failures::may_fail(order, error, loaded) || (stood && error.code == MODEL_TIMED_OUT);
             tally.case("F6", allowed, || format!("{}: it failed with {}: {}", order.job, error.code, error.message));
         }
         (_, JobStatus::Cancelled) => {
@@ -442,62 +443,4 @@ fn in_time(evidence: &Evidence<'_>, events: &[Recorded], order: &Order, tally: &
 
 fn text_of(payload: &Json) -> String {
     payload.value().as_str().unwrap_or_default().to_owned()
-}
-
-/// Whether a job of a program may fail with this error.
-fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool {
-    let program: &Program = &order.program;
-    let tools = || {
-        program.steps.iter().filter_map(|step| match &step.kind {
-            Kind::Tool { act, class, policies, .. } => Some((*act, *class, policies)),
-            Kind::Model | Kind::Wait { .. } | Kind::Timer(_) | Kind::Sleep(_) | Kind::Transform | Kind::Condition => {
-                None
-            }
-        })
-    };
-    match error.code.as_str() {
-        "refused_for_good" => tools().any(|(act, ..)| act == Act::Refuse),
-        // A refusal that only the ledger has kept is told in its own words.
-        "refused" => tools().any(|(act, ..)| act == Act::Refuse || matches!(act, Act::RefuseFirst(_))),
-        "busy" => tools().any(|(act, ..)| matches!(act, Act::RefuseFirst(_))),
-        "not_sent" => tools().next().is_some(),
-        "budget_exceeded" => program.budget.is_some(),
-        "rejected" => !program.judged.is_empty(),
-        // Nobody cancels a child by itself. Whether one had a reason to fail is examined with it.
-        "child_failed" => loaded.state.steps.values().any(|step| {
-            let end = step.child.as_ref().and_then(|child| child.end.as_ref());
-            matches!(end, Some(ChildOutcome::Failed { .. }))
-        }),
-        "template_error" => {
-            let of_items = program.children.iter().any(|place| program.maps.contains_key(place));
-            of_items && children::has_unasked(&order.message) && error.message.starts_with("item 1:")
-        }
-        "critic_failed" => program.judged.values().any(|judging| judging.critic),
-        "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,
-        "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),
-        "in_doubt_unresolved" => {
-            tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
-        }
-        // An answer to a doubt ends the try; the last one, or a person who says so, ends the step. A paused job's doubt can be
-        // answered by a person whatever its policies say.
-        "did_not_happen" => {
-            let said = error.message.contains("a person said so");
-            tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && (said || !policies.is_empty()))
-        }
-        // A success that arrives all the same, after the next permit was given: that came after such an answer or, of
-        // an idempotent tool, after a lost lease.
-        SUCCEEDED_BEFORE => tools().any(|(_, class, policies)| match class {
-            EffectClass::AtMostOnce => !policies.is_empty(),
-            EffectClass::Idempotent => true,
-            EffectClass::Pure => false,
-        }),
-        "refused_permit" => tools().any(|(_, class, policies)| {
-            let refuses = |policy: &Policy| matches!(policy, Policy::Refuse | Policy::Human);
-            class == EffectClass::AtMostOnce && policies.iter().any(refuses)
-        }),
-        "wait_timed_out" => program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { go_on: false, .. })),
-        "deadline_exceeded" => order.deadline.is_some(),
-        "attempts_exhausted" => loaded.state.reclaims >= 2,
-        _ => false,
-    }
 }

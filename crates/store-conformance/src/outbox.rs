@@ -5,27 +5,27 @@ use aetheris_core::id::{JobId, TenantId};
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::plan::OnParentEnd;
-use aetheris_core::projection::Intent;
+use aetheris_core::projection::Promise;
 
 use super::Fixture;
 use aetheris_store::unit::{ChildOf, Purpose, UnitOfWork};
-use aetheris_store::{IntentRow, Refusal, Scope};
+use aetheris_store::{PromiseRow, Refusal, Scope};
 
 fn child(number: u128) -> JobId {
     JobId::from_u128(number)
 }
 
 /// One of each, about different jobs.
-fn all(author: JobId) -> Vec<(Intent, JobId)> {
+fn all(author: JobId) -> Vec<(Promise, JobId)> {
     vec![
-        (Intent::CreateChild { child: child(1), node: "m[3]@1".into(), seq: 5 }, child(1)),
-        (Intent::TellParent { node: "n".into(), parent: child(2) }, child(2)),
-        (Intent::CancelChild { child: child(1), node: "m[3]@1".into() }, child(1)),
-        (Intent::CancelChildren, author),
+        (Promise::CreateChild { child: child(1), node: "m[3]@1".into(), seq: 5 }, child(1)),
+        (Promise::TellParent { node: "n".into(), parent: child(2) }, child(2)),
+        (Promise::CancelChild { child: child(1), node: "m[3]@1".into() }, child(1)),
+        (Promise::CancelChildren, author),
     ]
 }
 
-fn promising(f: &Fixture, job: JobId, outbox: Vec<Intent>) -> UnitOfWork {
+fn promising(f: &Fixture, job: JobId, outbox: Vec<Promise>) -> UnitOfWork {
     let mut unit = UnitOfWork::new(f.ids.event(), job, Purpose::Record, Guard::Outside);
     unit.outbox = outbox;
     unit
@@ -37,19 +37,19 @@ fn delivering(f: &Fixture, job: JobId, delivers: Vec<u64>) -> UnitOfWork {
     unit
 }
 
-async fn outbox(f: &Fixture) -> Vec<IntentRow> {
+async fn outbox(f: &Fixture) -> Vec<PromiseRow> {
     f.store().outbox(None, limits::SWEEP_ROWS_MAX).await.unwrap()
 }
 
 pub async fn o1_what_a_unit_promises_stands_in_its_order(f: Fixture) {
     let (one, two) = (f.pending().await, f.pending().await);
-    let intents: Vec<Intent> = all(one).into_iter().map(|(intent, _)| intent).collect();
-    f.ok(promising(&f, one, intents.clone())).await;
-    f.ok(promising(&f, two, vec![Intent::CancelChildren])).await;
+    let promises: Vec<Promise> = all(one).into_iter().map(|(promise, _)| promise).collect();
+    f.ok(promising(&f, one, promises.clone())).await;
+    f.ok(promising(&f, two, vec![Promise::CancelChildren])).await;
     let rows = outbox(&f).await;
     assert!(rows.is_sorted_by_key(|row| row.num), "{rows:?}");
-    let found: Vec<(JobId, Intent)> = rows.iter().map(|row| (row.author, row.intent.clone())).collect();
-    let expected = intents.into_iter().map(|intent| (one, intent)).chain([(two, Intent::CancelChildren)]);
+    let found: Vec<(JobId, Promise)> = rows.iter().map(|row| (row.author, row.promise.clone())).collect();
+    let expected = promises.into_iter().map(|promise| (one, promise)).chain([(two, Promise::CancelChildren)]);
     assert_eq!(found, expected.collect::<Vec<_>>());
     for (place, row) in rows.iter().enumerate() {
         assert_eq!(f.store().outbox(Some(row.num), 9).await.unwrap(), &rows[place + 1..]);
@@ -59,7 +59,7 @@ pub async fn o1_what_a_unit_promises_stands_in_its_order(f: Fixture) {
 
 pub async fn o1_a_page_of_promises_is_bounded(f: Fixture) {
     let job = f.pending().await;
-    let many = (0..=limits::SWEEP_ROWS_MAX).map(|n| Intent::TellParent { node: "n".into(), parent: child(n as u128) });
+    let many = (0..=limits::SWEEP_ROWS_MAX).map(|n| Promise::TellParent { node: "n".into(), parent: child(n as u128) });
     f.ok(promising(&f, job, many.collect())).await;
     let first = f.store().outbox(None, usize::MAX).await.unwrap();
     assert_eq!(first.len(), limits::SWEEP_ROWS_MAX);
@@ -71,7 +71,7 @@ pub async fn o1_a_refused_unit_promises_nothing(f: Fixture) {
     let job = f.pending().await;
     let mut unit = f.draft(job, Purpose::Cancel, Guard::Outside).await.event(JobCancelled {}).done();
     unit.expected_seq = unit.expected_seq.map(|seq| seq + 1);
-    unit.outbox = vec![Intent::CancelChildren];
+    unit.outbox = vec![Promise::CancelChildren];
     assert!(matches!(f.refused(unit).await, Refusal::Sequence { .. }));
     assert_eq!(outbox(&f).await, []);
 }
@@ -79,21 +79,21 @@ pub async fn o1_a_refused_unit_promises_nothing(f: Fixture) {
 pub async fn o1_promises_are_found_by_author_and_target(f: Fixture) {
     let (one, two) = (f.pending().await, f.pending().await);
     for job in [one, two] {
-        f.ok(promising(&f, job, all(job).into_iter().map(|(intent, _)| intent).collect())).await;
+        f.ok(promising(&f, job, all(job).into_iter().map(|(promise, _)| promise).collect())).await;
     }
     let rows = outbox(&f).await;
-    for (intent, target) in all(one) {
+    for (promise, target) in all(one) {
         let found = f.store().promised(one, target).await.unwrap();
-        let of = |row: &&IntentRow| row.author == one && row.intent.target(one) == target;
+        let of = |row: &&PromiseRow| row.author == one && row.promise.target(one) == target;
         assert_eq!(found, rows.iter().filter(of).cloned().collect::<Vec<_>>());
-        assert!(found.iter().any(|row| row.intent == intent));
+        assert!(found.iter().any(|row| row.promise == promise));
     }
     assert_eq!(f.store().promised(one, two).await.unwrap(), []);
 }
 
 pub async fn o2_a_promise_goes_with_the_unit_that_keeps_it(f: Fixture) {
     let (author, other) = (f.pending().await, f.pending().await);
-    f.ok(promising(&f, author, all(author).into_iter().map(|(intent, _)| intent).collect())).await;
+    f.ok(promising(&f, author, all(author).into_iter().map(|(promise, _)| promise).collect())).await;
     let rows = outbox(&f).await;
     // Any job's unit may keep it, with events or without.
     let draft = f.draft(other, Purpose::Deliver, Guard::Outside).await.event(JobCancelled {});
@@ -103,13 +103,13 @@ pub async fn o2_a_promise_goes_with_the_unit_that_keeps_it(f: Fixture) {
     assert_eq!(outbox(&f).await, [rows[3].clone()]);
     // A number is never given again.
     f.ok(delivering(&f, author, vec![rows[3].num])).await;
-    f.ok(promising(&f, author, vec![Intent::CancelChildren])).await;
+    f.ok(promising(&f, author, vec![Promise::CancelChildren])).await;
     assert!(outbox(&f).await[0].num > rows[3].num);
 }
 
 pub async fn o2_what_is_done_is_not_done_again(f: Fixture) {
     let (author, other) = (f.pending().await, f.pending().await);
-    f.ok(promising(&f, author, vec![Intent::CancelChildren, Intent::CancelChildren])).await;
+    f.ok(promising(&f, author, vec![Promise::CancelChildren, Promise::CancelChildren])).await;
     let rows = outbox(&f).await;
     f.ok(delivering(&f, author, vec![rows[0].num])).await;
     let again = || f.draft(other, Purpose::Deliver, Guard::Outside);
@@ -123,7 +123,7 @@ pub async fn o2_what_is_done_is_not_done_again(f: Fixture) {
 
 pub async fn o2_of_many_that_keep_a_promise_one_does(f: Fixture) {
     let author = f.pending().await;
-    f.ok(promising(&f, author, vec![Intent::CancelChildren])).await;
+    f.ok(promising(&f, author, vec![Promise::CancelChildren])).await;
     let num = outbox(&f).await[0].num;
     let mut commits = tokio::task::JoinSet::new();
     for _ in 0..8 {
@@ -187,7 +187,7 @@ pub async fn o4_children_of_another_tenant_are_not_there(f: Fixture) {
 
 pub async fn o5_a_unit_that_only_keeps_promises_is_found_by_them(f: Fixture) {
     let author = f.pending().await;
-    f.ok(promising(&f, author, vec![Intent::CancelChildren])).await;
+    f.ok(promising(&f, author, vec![Promise::CancelChildren])).await;
     let unit = delivering(&f, author, vec![outbox(&f).await[0].num]);
     assert_eq!(f.store().resolve_unknown(&unit).await.unwrap(), None);
     f.ok(unit.clone()).await;
@@ -196,6 +196,6 @@ pub async fn o5_a_unit_that_only_keeps_promises_is_found_by_them(f: Fixture) {
 
 pub async fn o6_a_promise_is_hinted(f: Fixture) {
     let author = f.pending().await;
-    f.ok(promising(&f, author, vec![Intent::CancelChildren])).await;
+    f.ok(promising(&f, author, vec![Promise::CancelChildren])).await;
     f.store().bus().outbox_changed().await;
 }

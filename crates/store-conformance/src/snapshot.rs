@@ -5,8 +5,8 @@ use aetheris_core::lease::Fence;
 use aetheris_core::limits;
 
 use aetheris_store::{
-    AgentRow, ChildRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, IntentRow,
-    JobFilter, JobRow, PlanDocument, Scope, Store, StoreStatus, TimerRow, WriterStats,
+    AgentRow, ChildRow, DoubtFilter, DoubtRow, DueTimers, EventRow, Evidence, ExpiredLease, History, JobFilter, JobRow,
+    PlanDocument, PromiseRow, Scope, Store, StoreStatus, TimerRow, WriterStats,
 };
 
 /// Whose jobs the differential runs have.
@@ -51,7 +51,7 @@ pub struct Overview {
     /// Everybody's rows, newest first.
     pub jobs: Vec<JobRow>,
     /// What was promised and is not done.
-    pub outbox: Vec<IntentRow>,
+    pub outbox: Vec<PromiseRow>,
     /// What each tenant is shown of them, and of the calls in doubt.
     pub shown: Vec<(Vec<JobId>, Vec<JobId>)>,
     /// Clock and counts, without what backends count differently.

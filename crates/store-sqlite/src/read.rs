@@ -14,7 +14,7 @@ use aetheris_core::time::Timestamp;
 use aetheris_store::clock::StoreClock;
 use aetheris_store::{
     AgentPage, AgentRow, ChildPage, ChildRow, DoubtCursor, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease,
-    IntentRow, JobRow, KeptHead, PlanDocument, Scope, TimerRow,
+    JobRow, KeptHead, PlanDocument, PromiseRow, Scope, TimerRow,
 };
 use rusqlite::{Row, params};
 
@@ -255,7 +255,7 @@ impl Reads<'_> {
         })
     }
 
-    pub(crate) fn outbox(&mut self, after: Option<u64>, limit: usize) -> Result<Vec<IntentRow>, Error> {
+    pub(crate) fn outbox(&mut self, after: Option<u64>, limit: usize) -> Result<Vec<PromiseRow>, Error> {
         let limit = limit.min(limits::SWEEP_ROWS_MAX);
         unreadable::page(int(after.unwrap_or(0)), limit, |after, wanted| {
             self.sql.all(Query::OutboxPage, params![after, count(wanted)], |row| {
@@ -265,7 +265,7 @@ impl Reads<'_> {
         })
     }
 
-    pub(crate) fn promised(&mut self, author: JobId, target: JobId) -> Result<Vec<IntentRow>, Error> {
+    pub(crate) fn promised(&mut self, author: JobId, target: JobId) -> Result<Vec<PromiseRow>, Error> {
         let about = params![&author.to_bytes()[..], &target.to_bytes()[..]];
         self.sql.all(Query::OutboxAbout, about, promises::read)
     }

@@ -18,7 +18,7 @@ use aetheris_store::vital::{self, OnDeath, Vital};
 use aetheris_store::{
     AgentPage, AgentRow, Boxed, Bus, ChildPage, ClaimRequest, Claimed, CommitError, Committed, Dossiers, DoubtFilter,
     DoubtPage, DueTimers, EffectRow, ErrorKind, EventRow, Evidence, ExpiredLease, FailedWrite, Glance, Health,
-    Heartbeat, History, IntentRow, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, Renewal,
+    Heartbeat, History, JobFilter, JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PromiseRow, PutAgent, Renewal,
     Scope, Store, StoreError, StoreStatus, TimerRow, UnitOfWork, WaitPage, WriterHealth,
 };
 use tokio::sync::{Semaphore, oneshot};
@@ -439,11 +439,11 @@ impl Store for SqliteStore {
         Box::pin(self.pool.ask("children", move |reads| reads.children(&scope, job, after, limit)))
     }
 
-    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<PromiseRow>, StoreError>> {
         Box::pin(async move { self.pool.look("outbox", |reads| reads.outbox(after, limit)) })
     }
 
-    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<PromiseRow>, StoreError>> {
         Box::pin(async move { self.pool.look("promised", |reads| reads.promised(author, target)) })
     }
 

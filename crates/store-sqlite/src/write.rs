@@ -397,9 +397,9 @@ fn outbox(tx: &mut Tx<'_, '_>, unit: &UnitOfWork) -> Result<(), Error> {
         tx.exactly_one(Query::OutboxDelete, [int(*num)])?;
     }
     let author = unit.job.to_bytes();
-    for intent in &unit.outbox {
-        let (kind, node, seq) = promises::columns(intent);
-        let target = intent.target(unit.job).to_bytes();
+    for promise in &unit.outbox {
+        let (kind, node, seq) = promises::columns(promise);
+        let target = promise.target(unit.job).to_bytes();
         let node = node.map(StepPath::text);
         tx.exactly_one(Query::OutboxInsert, params![kind, &author[..], &target[..], node, seq.map(int)])?;
         tx.changes.bytes += 64;

@@ -47,7 +47,7 @@ pub use differences::{Difference, differences};
 pub use doubt::{Asked, DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 pub use error::{CommitError, ErrorKind, Refusal, StoreError};
 pub use health::{FailedWrite, FileHealth, Health, WriterHealth};
-pub use outbox::{ChildPage, ChildRow, IntentRow};
+pub use outbox::{ChildPage, ChildRow, PromiseRow};
 pub use query::{
     AgentPage, AgentRow, BlockedOn, Dossier, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance,
     History, JobFilter, JobPage, JobRow, KeptHead, KeptSignal, NewAgent, Placing, PlanDocument, PutAgent, StoreStatus,
@@ -270,13 +270,13 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>>;
+    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<PromiseRow>, StoreError>>;
 
     /// What a job has promised about another and is not done, oldest first.
     ///
     /// # Errors
     /// The store cannot be asked now.
-    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>>;
+    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<PromiseRow>, StoreError>>;
 
     /// Timers that are due, in the order of their moments, those after `after` only; and when the next one is that
     /// is not due yet.

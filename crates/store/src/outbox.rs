@@ -3,7 +3,7 @@
 use aetheris_core::id::JobId;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::OnParentEnd;
-use aetheris_core::projection::Intent;
+use aetheris_core::projection::Promise;
 
 use crate::query::JobRow;
 
@@ -31,11 +31,11 @@ pub struct ChildPage {
 
 /// What a unit has promised, until it is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct IntentRow {
+pub struct PromiseRow {
     /// The job whose unit it was.
     pub author: JobId,
     /// What is to be done.
-    pub intent: Intent,
+    pub promise: Promise,
     /// Its number: later ones have greater ones.
     pub num: u64,
 }

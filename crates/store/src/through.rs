@@ -34,9 +34,9 @@ macro_rules! questions_through {
             job(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Option<$crate::JobRow>;
             jobs(filter: $crate::JobFilter) -> $crate::JobPage;
             kept(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Vec<$crate::KeptHead>;
-            outbox(after: Option<u64>, limit: usize) -> Vec<$crate::IntentRow>;
+            outbox(after: Option<u64>, limit: usize) -> Vec<$crate::PromiseRow>;
             plan(hash: ::aetheris_core::hash::Hash) -> Option<$crate::PlanDocument>;
-            promised(author: ::aetheris_core::id::JobId, target: ::aetheris_core::id::JobId) -> Vec<$crate::IntentRow>;
+            promised(author: ::aetheris_core::id::JobId, target: ::aetheris_core::id::JobId) -> Vec<$crate::PromiseRow>;
             status() -> $crate::StoreStatus;
             timers(scope: $crate::Scope, job: ::aetheris_core::id::JobId) -> Vec<$crate::TimerRow>;
             unresolved(limit: usize) -> Vec<::aetheris_core::ledger::LedgerRow>;

@@ -11,7 +11,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{PermitRequest, Settle};
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{OnParentEnd, WaitType};
-use aetheris_core::projection::{Intent, Projection, TimerChange};
+use aetheris_core::projection::{Projection, Promise, TimerChange};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 
@@ -283,7 +283,7 @@ pub struct UnitOfWork {
     /// Changes of the ledger, in order.
     pub ledger: Vec<LedgerWrite>,
     /// What is to be done later because of it, once.
-    pub outbox: Vec<Intent>,
+    pub outbox: Vec<Promise>,
     /// Whether the author keeps working while this is written. A store need not spin for the answer then.
     pub overlaps: bool,
     /// What it is for.

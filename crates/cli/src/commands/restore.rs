@@ -7,7 +7,7 @@ use aetheris_core::event::PauseReason;
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
-use aetheris_core::projection::Intent;
+use aetheris_core::projection::Promise;
 use aetheris_runtime::Runtime;
 use aetheris_runtime::ops::Held;
 use aetheris_store::system::System;
@@ -287,11 +287,11 @@ async fn deliver(rt: &Runtime) -> Result<(), Error> {
 /// What stands in the outbox all the same.
 async fn undelivered(rt: &Runtime) -> Result<Vec<String>, Error> {
     let rows = rt.store.outbox(None, limits::SWEEP_ROWS_MAX).await.map_err(anyhow::Error::from)?;
-    let told = rows.iter().map(|row| match &row.intent {
-        Intent::CancelChildren => format!("{}: cancel its children", row.author),
-        Intent::CancelChild { child, .. } => format!("{}: cancel {child}", row.author),
-        Intent::CreateChild { child, .. } => format!("{}: create {child}", row.author),
-        Intent::TellParent { parent, .. } => format!("{}: tell {parent} how it ended", row.author),
+    let told = rows.iter().map(|row| match &row.promise {
+        Promise::CancelChildren => format!("{}: cancel its children", row.author),
+        Promise::CancelChild { child, .. } => format!("{}: cancel {child}", row.author),
+        Promise::CreateChild { child, .. } => format!("{}: create {child}", row.author),
+        Promise::TellParent { parent, .. } => format!("{}: tell {parent} how it ended", row.author),
     });
     Ok(told.collect())
 }

@@ -10,10 +10,10 @@ use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::OnParentEnd;
-use aetheris_core::projection::Intent;
+use aetheris_core::projection::Promise;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::time::Timestamp;
-use aetheris_store::{ChildOf, ChildRow, IntentRow, JobRow, NewJob, Purpose, Refusal, Scope, UnitOfWork};
+use aetheris_store::{ChildOf, ChildRow, JobRow, NewJob, PromiseRow, Purpose, Refusal, Scope, UnitOfWork};
 
 use super::{Decided, cancelling};
 use crate::Runtime;
@@ -25,46 +25,46 @@ use crate::names;
 
 /// Promises that are kept together: one, or all of those who tell the same parent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Errand {
-    rows: Vec<IntentRow>,
+pub struct Delivery {
+    rows: Vec<PromiseRow>,
 }
 
-impl Errand {
+impl Delivery {
     /// What a page of promises comes to: each by itself, and what tells one job together.
     #[must_use]
-    pub fn of(page: Vec<IntentRow>) -> Vec<Self> {
-        let mut errands: Vec<Self> = Vec::new();
+    pub fn of(page: Vec<PromiseRow>) -> Vec<Self> {
+        let mut deliveries: Vec<Self> = Vec::new();
         let mut told = std::collections::BTreeMap::new();
         for row in page {
-            if let Intent::TellParent { parent, .. } = row.intent {
-                let at = *told.entry(parent).or_insert(errands.len());
-                if let Some(errand) = errands.get_mut(at) {
-                    errand.rows.push(row);
+            if let Promise::TellParent { parent, .. } = row.promise {
+                let at = *told.entry(parent).or_insert(deliveries.len());
+                if let Some(delivery) = deliveries.get_mut(at) {
+                    delivery.rows.push(row);
                     continue;
                 }
             }
-            errands.push(Self { rows: vec![row] });
+            deliveries.push(Self { rows: vec![row] });
         }
-        errands
+        deliveries
     }
 
     /// What names it: the job that is told, or the first promise's number and its target.
     #[must_use]
     pub fn key(&self) -> (JobId, u64) {
         let first = self.rows.first();
-        let target = first.map_or(JobId::from_u128(0), |row| row.intent.target(row.author));
-        let tells = first.is_some_and(|row| matches!(row.intent, Intent::TellParent { .. }));
+        let target = first.map_or(JobId::from_u128(0), |row| row.promise.target(row.author));
+        let tells = first.is_some_and(|row| matches!(row.promise, Promise::TellParent { .. }));
         (target, first.filter(|_| !tells).map_or(0, |row| row.num))
     }
 
     /// What is to be done, for logs.
     #[must_use]
     pub fn what(&self) -> &'static str {
-        match self.rows.first().map(|row| &row.intent) {
-            Some(Intent::CancelChildren) => "cancel children",
-            Some(Intent::CancelChild { .. }) => "cancel child",
-            Some(Intent::CreateChild { .. }) => "create child",
-            Some(Intent::TellParent { .. }) => "tell parent",
+        match self.rows.first().map(|row| &row.promise) {
+            Some(Promise::CancelChildren) => "cancel children",
+            Some(Promise::CancelChild { .. }) => "cancel child",
+            Some(Promise::CreateChild { .. }) => "create child",
+            Some(Promise::TellParent { .. }) => "tell parent",
             None => "nothing",
         }
     }
@@ -82,30 +82,30 @@ impl Runtime {
     ///
     /// # Errors
     /// [`OpError`]: a job cannot be read or written. What is left stands in the outbox.
-    pub async fn deliver(&self, errand: &Errand) -> Result<bool, OpError> {
-        self.deliver_as(errand, Caller::Process).await
+    pub async fn deliver(&self, delivery: &Delivery) -> Result<bool, OpError> {
+        self.deliver_as(delivery, Caller::Process).await
     }
 
     /// The same, where no large job is written to, or nobody in this process is to be waited for.
     ///
     /// # Errors
     /// As [`Runtime::deliver`]; [`OpError::Crowded`], where it was to be waited for.
-    pub async fn deliver_if_free(&self, errand: &Errand) -> Result<bool, OpError> {
-        self.deliver_as(errand, Caller::Sweep).await
+    pub async fn deliver_if_free(&self, delivery: &Delivery) -> Result<bool, OpError> {
+        self.deliver_as(delivery, Caller::Sweep).await
     }
 
-    async fn deliver_as(&self, errand: &Errand, caller: Caller) -> Result<bool, OpError> {
-        let Some(first) = errand.rows.first() else { return Ok(true) };
+    async fn deliver_as(&self, delivery: &Delivery, caller: Caller) -> Result<bool, OpError> {
+        let Some(first) = delivery.rows.first() else { return Ok(true) };
         let (author, num) = (first.author, first.num);
-        let done = match &first.intent {
-            Intent::CreateChild { child, seq, .. } => {
+        let done = match &first.promise {
+            Promise::CreateChild { child, seq, .. } => {
                 self.create_child((author, num), *child, *seq).await.map(|()| true)
             }
-            Intent::CancelChild { child, node } => {
+            Promise::CancelChild { child, node } => {
                 self.cancel_unawaited((author, num), (*child, node), caller).await.map(|()| true)
             }
-            Intent::CancelChildren => self.cancel_children((author, num), caller).await.map(|()| true),
-            Intent::TellParent { parent, .. } => self.tell_parent(*parent, &errand.rows, caller).await,
+            Promise::CancelChildren => self.cancel_children((author, num), caller).await.map(|()| true),
+            Promise::TellParent { parent, .. } => self.tell_parent(*parent, &delivery.rows, caller).await,
         };
         match done {
             Err(OpError::Delivered(_)) => {
@@ -233,7 +233,7 @@ impl Runtime {
         let cancelled = match self.cancel_as_child(child, caller).await {
             Err(OpError::JobNotFound(_)) => {
                 let about = self.store.promised(author, child).await?;
-                if about.iter().any(|row| matches!(row.intent, Intent::CreateChild { .. })) {
+                if about.iter().any(|row| matches!(row.promise, Promise::CreateChild { .. })) {
                     // It is not created any more, and its item waits for an end all the same.
                     let nums = about.iter().map(|row| row.num).collect();
                     let end = ChildEnded { child, node: node.clone(), outcome: ChildOutcome::Cancelled };
@@ -301,7 +301,7 @@ impl Runtime {
 
     /// Tells a job how its children have ended, as many at once as a unit is to have. Whether all are told: one that cannot be read
     /// keeps nobody else from it.
-    async fn tell_parent(&self, parent: JobId, rows: &[IntentRow], caller: Caller) -> Result<bool, OpError> {
+    async fn tell_parent(&self, parent: JobId, rows: &[PromiseRow], caller: Caller) -> Result<bool, OpError> {
         let (mut left, mut failed, mut any) = (rows, None, false);
         while !left.is_empty() {
             let (mut nums, mut ends, mut bytes, mut taken) = (Vec::new(), Vec::new(), 0, 0);
@@ -335,7 +335,7 @@ impl Runtime {
     }
 
     /// How the author of a promise has ended.
-    async fn end_of(&self, row: &IntentRow, caller: Caller) -> Result<ChildEnded, OpError> {
+    async fn end_of(&self, row: &PromiseRow, caller: Caller) -> Result<ChildEnded, OpError> {
         let child = row.author;
         let loaded = ForWrite::read((self.store.as_ref(), &Scope::System), child, &self.loads, caller).await?;
         let node = loaded.state.parent.as_ref().map(|parent| parent.node.clone());

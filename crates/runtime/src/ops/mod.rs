@@ -20,7 +20,7 @@ mod timer;
 pub use aetheris_core::event::Then;
 pub use amendment::Amendment;
 pub use cancel::{Cancelled, cancelling};
-pub use deliver::Errand;
+pub use deliver::Delivery;
 pub use deposit::{Deposit, DepositOutcome, Deposited, contradicts, is_open};
 pub(crate) use ends::{CRASHED, ENDED_OVER_CALL, FAILED_BESIDE_CALL, Known, known_outcome, open_calls, unanswered};
 pub use ends::{asked_end, failed, held};

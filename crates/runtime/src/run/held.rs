@@ -108,37 +108,13 @@ impl<'r> Run<'r> {
             let open = open_calls(self.state(), &self.rows.ledger, FAILED_BESIDE_CALL);
             self.take(open)?;
         }
-        let mut blocked = false;
         let (rests, blocks): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.held)
             .into_iter()
             .partition(|(_, held)| matches!(held.release, Release::Requeue(_)));
-        let mut expects = false;
-        for (path, Held { release, .. }) in blocks {
-            let Release::Block { facts, expected } = release else { continue };
-            // Nobody is asked for what a job waits for that is to fail, but for the ends of its lost maps' children.
-            if self.failed && !self.is_stopped(&path) {
-                continue;
-            }
-            // A unit looks at the kept signals of one wait: the next run blocks the job on the others.
-            if expects && expected.is_some() {
-                delay = Some(Span::ZERO);
-                continue;
-            }
-            expects |= expected.is_some();
-            // A signal that was kept has ended a wait at once: the job is given back as it is.
-            if self.state().status == JobStatus::Pending {
-                break;
-            }
-            if blocked && self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
-                // The next run blocks the job on what this unit has no room for.
-                delay = Some(Span::ZERO);
-                break;
-            }
-            if expected.is_some() || aetheris_fault::planted!("expected-signals-overwritten") {
-                self.draft.expect_signals(expected);
-            }
-            self.take(facts)?;
-            blocked = true;
+        let (blocked, all) = self.block_on(blocks)?;
+        if !all {
+            // The next run blocks the job on the others.
+            delay = Some(Span::ZERO);
         }
         // One that waits begins to when the job is blocked on those before it: in the next run, at once.
         if blocked && self.is_due_beside(&rests) {
@@ -170,6 +146,38 @@ impl<'r> Run<'r> {
             aetheris_fault::sometimes!(RetryReleased);
         }
         Ok(Some(end))
+    }
+
+    /// Blocks the job on what waits, as far as the unit has room for it: whether on any, and whether on all.
+    fn block_on(&mut self, blocks: BTreeMap<StepPath, Held>) -> Result<(bool, bool), Stop> {
+        let (mut blocked, mut all, mut expects) = (false, true, false);
+        for (path, Held { release, .. }) in blocks {
+            let Release::Block { facts, expected } = release else { continue };
+            // Nobody is asked for what a job waits for that is to fail, but for the ends of its lost maps' children.
+            if self.failed && !self.is_stopped(&path) {
+                continue;
+            }
+            // A unit looks at the kept signals of one wait.
+            if expects && expected.is_some() {
+                all = false;
+                continue;
+            }
+            expects |= expected.is_some();
+            // A signal that was kept has ended a wait at once: the job is given back as it is.
+            if self.state().status == JobStatus::Pending {
+                break;
+            }
+            if blocked && self.draft.len() + facts.len() + EVENTS_OF_ONE_TURN_MAX > limits::UNIT_EVENTS_MAX {
+                all = false;
+                break;
+            }
+            if expected.is_some() || aetheris_fault::planted!("expected-signals-overwritten") {
+                self.draft.expect_signals(expected);
+            }
+            self.take(facts)?;
+            blocked = true;
+        }
+        Ok((blocked, all))
     }
 
     /// Whether something could go on, now that the job is blocked on what waits.

@@ -6,7 +6,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{OnParentEnd, WaitType};
-use aetheris_runtime::ops::Errand;
+use aetheris_runtime::ops::Delivery;
 use aetheris_store::system::SystemIds;
 use aetheris_store::{Purpose, Scope};
 use serde_json::{Value, json};
@@ -50,12 +50,12 @@ pub(crate) async fn asks(bed: &Bed, hand: &Hand, node: &str, waits: bool) -> Job
 /// Does what stands in the outbox.
 pub(crate) async fn deliver(bed: &Bed) {
     loop {
-        let errands = Errand::of(bed.store.outbox(None, limits::SWEEP_ROWS_MAX).await.unwrap());
-        if errands.is_empty() {
+        let deliveries = Delivery::of(bed.store.outbox(None, limits::SWEEP_ROWS_MAX).await.unwrap());
+        if deliveries.is_empty() {
             return;
         }
-        for errand in errands {
-            assert!(bed.state.runtime.deliver(&errand).await.unwrap());
+        for delivery in deliveries {
+            assert!(bed.state.runtime.deliver(&delivery).await.unwrap());
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::claim::{ClaimRequest, Claimed, Heartbeat, Renewal};
 use crate::clock::{Look, StoreClock};
 use crate::doubt::{DoubtFilter, DoubtPage};
 use crate::error::{CommitError, StoreError};
-use crate::outbox::{ChildPage, IntentRow};
+use crate::outbox::{ChildPage, PromiseRow};
 use crate::query::{
     AgentPage, AgentRow, Dossiers, DueTimers, EffectRow, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
     JobPage, JobRow, KeptHead, NewAgent, PlanDocument, PutAgent, StoreStatus, TimerRow, WaitPage,
@@ -267,11 +267,11 @@ impl Store for MemoryStore {
         self.read(|tables| tables.children(&scope, job, after, limit))
     }
 
-    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+    fn outbox(&self, after: Option<u64>, limit: usize) -> Boxed<'_, Result<Vec<PromiseRow>, StoreError>> {
         self.read(|tables| tables.outbox(after, limit))
     }
 
-    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<IntentRow>, StoreError>> {
+    fn promised(&self, author: JobId, target: JobId) -> Boxed<'_, Result<Vec<PromiseRow>, StoreError>> {
         self.read(|tables| tables.promised(author, target))
     }
 

@@ -14,7 +14,7 @@ use aetheris_core::time::Timestamp;
 use super::tables::{Job, Tables};
 use crate::doubt::{DoubtCursor, DoubtFilter, DoubtPage, DoubtRow, Told};
 use crate::error::{ErrorKind, StoreError};
-use crate::outbox::{ChildPage, ChildRow, IntentRow};
+use crate::outbox::{ChildPage, ChildRow, PromiseRow};
 use crate::query::{
     AgentPage, BlockedOn, Dossier, Dossiers, DueTimers, EventRow, Evidence, ExpiredLease, Glance, History, JobFilter,
     JobPage, JobRow, KeptHead, Placing, StoreStatus, TimerRow, WaitPage, WaitRow,
@@ -249,17 +249,18 @@ impl Tables {
         ChildPage { children, next, unreadable: 0 }
     }
 
-    pub(super) fn outbox(&self, after: Option<u64>, limit: usize) -> Vec<IntentRow> {
+    pub(super) fn outbox(&self, after: Option<u64>, limit: usize) -> Vec<PromiseRow> {
         let behind = after.map_or(0, |after| after + 1);
         let rows = self.outbox.range(behind..).take(limit.min(limits::SWEEP_ROWS_MAX));
-        rows.map(|(num, (author, intent))| IntentRow { author: *author, intent: intent.clone(), num: *num }).collect()
+        rows.map(|(num, (author, promise))| PromiseRow { author: *author, promise: promise.clone(), num: *num })
+            .collect()
     }
 
-    pub(super) fn promised(&self, author: JobId, target: JobId) -> Vec<IntentRow> {
-        let about = |row: &IntentRow| row.author == author && row.intent.target(author) == target;
-        let all = self.outbox.iter().map(|(num, (author, intent))| IntentRow {
+    pub(super) fn promised(&self, author: JobId, target: JobId) -> Vec<PromiseRow> {
+        let about = |row: &PromiseRow| row.author == author && row.promise.target(author) == target;
+        let all = self.outbox.iter().map(|(num, (author, promise))| PromiseRow {
             author: *author,
-            intent: intent.clone(),
+            promise: promise.clone(),
             num: *num,
         });
         all.filter(about).collect()

@@ -8,7 +8,7 @@ use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SignalId, TenantId};
 use aetheris_core::ledger::LedgerRow;
 use aetheris_core::plan::Plan;
-use aetheris_core::projection::Intent;
+use aetheris_core::projection::Promise;
 use aetheris_core::time::Timestamp;
 
 use crate::clock::{Look, Mark};
@@ -35,7 +35,7 @@ pub(super) struct Tables {
     /// What is kept of the clock.
     pub(super) mark: Option<Mark>,
     /// What was promised, by its number.
-    pub(super) outbox: BTreeMap<u64, (JobId, Intent)>,
+    pub(super) outbox: BTreeMap<u64, (JobId, Promise)>,
     /// By hash.
     pub(super) plans: BTreeMap<Hash, Arc<Plan>>,
     /// How often it was put back.

@@ -88,9 +88,9 @@ impl Tables {
         for num in &unit.delivers {
             self.outbox.remove(num);
         }
-        for intent in unit.outbox {
+        for promise in unit.outbox {
             self.promised += 1;
-            self.outbox.insert(self.promised, (unit.job, intent));
+            self.outbox.insert(self.promised, (unit.job, promise));
         }
         let arrival = self.jobs.len();
         let created = unit.create.as_ref();

@@ -8,13 +8,13 @@ use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::LedgerStatus;
 use aetheris_core::limits;
-use aetheris_core::projection::Intent;
+use aetheris_core::projection::Promise;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
-use aetheris_runtime::ops::Errand;
+use aetheris_runtime::ops::Delivery;
 use aetheris_runtime::{Settings, ToolOutcome};
 use aetheris_scheduler::deliver_all;
-use aetheris_store::{ChildRow, IntentRow, Scope, every_job};
+use aetheris_store::{ChildRow, PromiseRow, Scope, every_job};
 use serde_json::{Value, json};
 
 use crate::world::{Act, World, done, hold};
@@ -525,10 +525,10 @@ async fn many_may_deliver_and_everything_is_done_once() {
 }
 
 /// The promises of a page, but for those that are left out.
-async fn deliver_only(world: &World, wanted: impl Fn(&Intent) -> bool) {
+async fn deliver_only(world: &World, wanted: impl Fn(&Promise) -> bool) {
     let rows = world.rt.store.outbox(None, 100).await.unwrap();
-    for errand in Errand::of(rows.into_iter().filter(|row| wanted(&row.intent)).collect()) {
-        world.rt.deliver(&errand).await.unwrap();
+    for delivery in Delivery::of(rows.into_iter().filter(|row| wanted(&row.promise)).collect()) {
+        world.rt.deliver(&delivery).await.unwrap();
     }
 }
 
@@ -546,15 +546,15 @@ async fn a_child_that_is_cancelled_before_it_is_there_is_never_created() {
         let state = world.state(job).await;
         let id = |item: &str| state.steps[&item.into()].child.as_ref().unwrap().id;
         let (slow, quick) = (id("m[0]"), id("m[1]"));
-        deliver_only(&world, |intent| matches!(intent, Intent::CreateChild { child, .. } if *child == quick)).await;
+        deliver_only(&world, |promise| matches!(promise, Promise::CreateChild { child, .. } if *child == quick)).await;
         world.done(quick).await;
-        deliver_only(&world, |intent| matches!(intent, Intent::TellParent { .. })).await;
-        let stands = |rows: &[IntentRow]| rows.iter().any(|row| matches!(row.intent, Intent::CancelChild { .. }));
+        deliver_only(&world, |promise| matches!(promise, Promise::TellParent { .. })).await;
+        let stands = |rows: &[PromiseRow]| rows.iter().any(|row| matches!(row.promise, Promise::CancelChild { .. }));
         while !stands(&world.rt.store.outbox(None, 10).await.unwrap()) {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         if cancelled_first {
-            deliver_only(&world, |intent| matches!(intent, Intent::CancelChild { .. })).await;
+            deliver_only(&world, |promise| matches!(promise, Promise::CancelChild { .. })).await;
         }
         let _second = world.start("second");
         let done = world.done(job).await;
@@ -663,20 +663,20 @@ async fn one_child_that_cannot_be_read_keeps_nobody_from_being_told() {
     for child in &made {
         world.done(child.row.id).await;
     }
-    let rows: Vec<IntentRow> = world.rt.store.outbox(None, 100).await.unwrap();
+    let rows: Vec<PromiseRow> = world.rt.store.outbox(None, 100).await.unwrap();
     assert_eq!(rows.len(), 3);
     // A promise of a job that is not there stands for one that cannot be read.
-    let broken = IntentRow { author: JobId::from_u128(404), ..rows[0].clone() };
-    let errands = Errand::of([vec![broken], rows[1..].to_vec()].concat());
-    let [errand] = &errands[..] else { panic!("{errands:?}") };
-    assert!(!world.rt.deliver(errand).await.unwrap(), "one is left");
+    let broken = PromiseRow { author: JobId::from_u128(404), ..rows[0].clone() };
+    let deliveries = Delivery::of([vec![broken], rows[1..].to_vec()].concat());
+    let [delivery] = &deliveries[..] else { panic!("{deliveries:?}") };
+    assert!(!world.rt.deliver(delivery).await.unwrap(), "one is left");
     let told = world.kinds(job).await.iter().filter(|kind| **kind == "child_ended").count();
     assert_eq!(told, 2);
     // What is remembered of a failure is not held against what comes later.
-    let alone = Errand::of(vec![IntentRow { author: JobId::from_u128(404), ..rows[0].clone() }]);
+    let alone = Delivery::of(vec![PromiseRow { author: JobId::from_u128(404), ..rows[0].clone() }]);
     assert!(world.rt.deliver(&alone[0]).await.is_err());
-    assert_eq!(alone[0].key(), errand.key());
-    assert_ne!(alone[0].backoff_key(), errand.backoff_key());
+    assert_eq!(alone[0].key(), delivery.key());
+    assert_ne!(alone[0].backoff_key(), delivery.backoff_key());
     let _second = world.start("second");
     world.done(job).await;
 }

@@ -7,7 +7,7 @@ use crate::event::{
 use crate::job::JobStatus;
 use crate::limits;
 use crate::plan::OnParentEnd;
-use crate::projection::{Intent, intents};
+use crate::projection::{Promise, promises};
 use crate::state::{Child, ChildCount, Output};
 use crate::step::StepStatus as S;
 
@@ -105,11 +105,11 @@ fn children_are_counted_up_to_their_bounds() {
 }
 
 /// What events promise, from the state before them.
-fn promised(story: &Story, events: &[Event]) -> Vec<Intent> {
+fn promised(story: &Story, events: &[Event]) -> Vec<Promise> {
     let mut state = story.0.clone();
     let seq = state.seq;
     events.iter().for_each(|event| state.apply(event).unwrap());
-    intents(seq, events.iter(), &state)
+    promises(seq, events.iter(), &state)
 }
 
 #[test]
@@ -117,27 +117,27 @@ fn who_asks_for_a_child_promises_to_create_it() {
     let story = Story::running().then(node_started("a", 1));
     let events = [TimerSet { after_us: 1, timer: TimerId::Deadline }.into(), asks("a", 9).into()];
     let seq = story.0.seq + 2;
-    assert_eq!(promised(&story, &events), [Intent::CreateChild { child: JobId::from_u128(9), node: "a".into(), seq }]);
+    assert_eq!(promised(&story, &events), [Promise::CreateChild { child: JobId::from_u128(9), node: "a".into(), seq }]);
 }
 
 #[test]
 fn an_end_promises_to_end_what_is_to_end_with_it_and_to_tell_who_waits_for_it() {
     let cancel = [Event::from(JobCancelled {})];
     assert_eq!(promised(&Story::running(), &cancel), []);
-    assert_eq!(promised(&asked(), &cancel), [Intent::CancelChildren]);
+    assert_eq!(promised(&asked(), &cancel), [Promise::CancelChildren]);
     assert_eq!(promised(&asked().then(told("a", 1)), &cancel), []);
     let leave = ChildStarted { on_parent_end: OnParentEnd::Leave, ..asks("a", 1) };
     assert_eq!(promised(&Story::running().then(node_started("a", 1)).then(leave), &cancel), []);
     let untold = ChildStarted { waits: false, ..asks("a", 1) };
     let untold = Story::running().then(node_started("a", 1)).then(untold).then(ended("a"));
-    assert_eq!(promised(&untold, &cancel), [Intent::CancelChildren], "nobody knows whether it has ended");
+    assert_eq!(promised(&untold, &cancel), [Promise::CancelChildren], "nobody knows whether it has ended");
     for waits in [true, false] {
         let mut story = Story::running();
         let (parent, node) = (JobId::from_u128(4), StepPath::from("p[2]"));
         let on_parent_end = OnParentEnd::Leave;
         story.0.parent =
             Some(Parent { depth: 1, job: parent, node: node.clone(), on_parent_end, sessions: Vec::new(), waits });
-        let tell = Intent::TellParent { node, parent };
+        let tell = Promise::TellParent { node, parent };
         assert_eq!(promised(&story, &cancel), if waits { vec![tell] } else { Vec::new() });
     }
 }
@@ -151,7 +151,7 @@ fn an_item_that_fails_promises_to_cancel_the_children_of_the_others() {
     }
     let story = story.then(told("m[0]", 10));
     let fails = [finished("m[0]", StepResult::PermanentFailure).into()];
-    let cancel = |child, node: &str| Intent::CancelChild { child: JobId::from_u128(child), node: node.into() };
+    let cancel = |child, node: &str| Promise::CancelChild { child: JobId::from_u128(child), node: node.into() };
     assert_eq!(promised(&story, &fails), [cancel(11, "m[1]"), cancel(12, "m[2]")]);
     let collects = NodeFinished { absorbed: true, ..finished("m[0]", StepResult::PermanentFailure) };
     let mut collecting = story;
@@ -172,8 +172,8 @@ fn a_child_is_created_before_it_is_cancelled_and_cancelled_once() {
     let events = [asks("m[0]", 10).into(), asks("m[1]", 11).into(), failed.into()];
     let at = story.0.seq + 1;
     let create =
-        |child, node: &str, seq| Intent::CreateChild { child: JobId::from_u128(child), node: node.into(), seq };
-    let cancel = |child, node: &str| Intent::CancelChild { child: JobId::from_u128(child), node: node.into() };
+        |child, node: &str, seq| Promise::CreateChild { child: JobId::from_u128(child), node: node.into(), seq };
+    let cancel = |child, node: &str| Promise::CancelChild { child: JobId::from_u128(child), node: node.into() };
     let expected = [create(10, "m[0]", at), create(11, "m[1]", at + 1), cancel(10, "m[0]"), cancel(11, "m[1]")];
     assert_eq!(promised(&story, &events), expected);
     for event in &events {

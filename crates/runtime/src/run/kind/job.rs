@@ -1,5 +1,5 @@
 //! A child job: another agent gets a message. The step asks for the child with a fact that names it; that it is created follows
-//! from the fact ([`Intent`](aetheris_core::projection::Intent)), and how it has ended comes as a fact from outside.
+//! from the fact ([`Promise`](aetheris_core::projection::Promise)), and how it has ended comes as a fact from outside.
 
 use aetheris_core::event::{ChildOutcome, ChildStarted, Failure, JobWaiting, StepResult, TimerId, conversation};
 use aetheris_core::hash::Hash;
