@@ -2,6 +2,7 @@
 
 mod bed;
 mod calls;
+mod children;
 mod doubts;
 mod recovered;
 mod tries;
