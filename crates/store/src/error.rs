@@ -101,7 +101,7 @@ pub enum Refusal {
     #[error("this idempotency key was already used for a different request, {0}")]
     KeyConflict(JobId),
     /// What the unit was to do is done, by somebody else.
-    #[error("outbox entry {0} has been delivered by somebody else")]
+    #[error("promise {0} has been kept by somebody else")]
     Delivered(u64),
     /// The child was to end with its parent, and that has ended.
     #[error("the parent {0} has ended, so the child is not created")]

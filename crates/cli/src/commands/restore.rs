@@ -207,8 +207,8 @@ fn summary(holds: &Holds, unreadable: &[String]) -> String {
         holds.undelivered.get(..holds.undelivered.len().min(UNDELIVERED_SHOWN)).filter(|s| !s.is_empty())
     {
         text.push_str(&format!(
-            "{} of the backup could not be carried out. The server tries again, and a child job that it creates then is not held:\n  {}\n",
-            counted(holds.undelivered.len(), "promise between parent and child job"),
+            "{} between parent and child jobs of the backup could not be kept. The server tries again, and a child job that it creates then is not held:\n  {}\n",
+            counted(holds.undelivered.len(), "promise"),
             shown.join("\n  ")
         ));
     }
