@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use aetheris_core::id::{NodeId, ToolName};
-use aetheris_core::json::Json;
 use aetheris_core::plan::{
-    Budget, EffectClass, GraphError, Join, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind, refused_rounds,
+    AgentNode, Budget, EffectClass, GraphError, Join, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind,
+    refused_rounds,
 };
 use aetheris_core::retry::RetryPolicy;
 use aetheris_expr::{Context, Texts};
@@ -62,7 +62,7 @@ impl Graph {
             Some(bare(
                 id,
                 draft.needs.iter().map(|(need, _)| need.clone()).collect(),
-                draft.tool.as_ref().map(|(tool, _)| tool),
+                draft.tools.iter().map(|(tool, _)| tool.clone()).collect(),
             ))
         });
         let mut found = plan(nodes.collect(), tools).compile().err().unwrap_or_default();
@@ -95,14 +95,15 @@ impl Graph {
                 GraphError::UnknownTool { node, tool } => {
                     let names: Vec<&str> = tools.iter().copied().collect();
                     let hint = hint(tool.as_str(), &names);
-                    for item in
-                        places(drafts, node).filter_map(|draft| draft.tool.as_ref()).filter(|(name, _)| name == tool)
-                    {
+                    for item in places(drafts, node).flat_map(|draft| &draft.tools).filter(|(name, _)| name == tool) {
                         item.1.wrong(errors, Code::UnknownTool, format!("{error}{hint}"));
                     }
                 }
-                // Names, joins and the work for items were checked before, at their places.
-                GraphError::BadId(_) | GraphError::BadItemKind { .. } | GraphError::BadJoin { .. } => {}
+                // Names, joins, the work for items and the tools of loops were checked before, at their places.
+                GraphError::BadId(_)
+                | GraphError::BadItemKind { .. }
+                | GraphError::BadJoin { .. }
+                | GraphError::ToolNamesClash { .. } => {}
                 // Circles are looked for once more, when nothing else hides them.
                 GraphError::Cycle(_) => {}
                 // Critics and rounds are checked by themselves.
@@ -124,7 +125,7 @@ impl Graph {
                 .edges
                 .iter()
                 .zip(&ids)
-                .map(|(edges, id)| bare(id, edges.iter().map(|to| ids[*to].clone()).collect(), None));
+                .map(|(edges, id)| bare(id, edges.iter().map(|to| ids[*to].clone()).collect(), Vec::new()));
             let found = match plan(nodes.collect(), &BTreeSet::new()).compile() {
                 Ok(compiled) => {
                     let order = compiled.ordered().filter_map(|node| node.id.as_str().parse().ok()).collect();
@@ -341,23 +342,13 @@ fn hint(name: &str, names: &[&str]) -> String {
 }
 
 /// A node with nothing but what the graph check looks at.
-fn bare(id: &NodeId, needs: Vec<NodeId>, tool: Option<&ToolName>) -> Node {
-    let kind = match tool {
-        Some(tool) => NodeKind::Tool { input: Json::null(), tool: tool.clone() },
-        None => NodeKind::Transform(Json::null()),
-    };
+fn bare(id: &NodeId, needs: Vec<NodeId>, tools: Vec<ToolName>) -> Node {
+    let kind = NodeKind::Agent(AgentNode { tools, ..AgentNode::new("", "") });
     Node { needs, ..Node::new(id.clone(), kind) }
 }
 
 fn plan(nodes: Vec<Node>, tools: &BTreeSet<&str>) -> Arc<Plan> {
-    let tool = Tool {
-        effect: EffectClass::Pure,
-        kind: ToolKind::Function(String::new()),
-        on_in_doubt: Vec::new(),
-        refuses: false,
-        timeout: None,
-        version: None,
-    };
+    let tool = Tool::new(EffectClass::Pure, ToolKind::Function(String::new()));
     Arc::new(Plan {
         answer: None,
         budget: Budget::default(),

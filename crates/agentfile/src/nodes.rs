@@ -1,5 +1,6 @@
 //! The nodes of a plan.
 
+mod agent;
 mod job;
 mod map;
 mod refine;
@@ -24,7 +25,7 @@ use crate::settings;
 use crate::templates::{Uses, each};
 use crate::tree::Data;
 
-const KINDS: [(&str, Kind); 9] = [
+const KINDS: [(&str, Kind); 10] = [
     ("tool", Kind::Tool),
     ("llm", Kind::Llm),
     ("wait", Kind::Wait),
@@ -34,14 +35,15 @@ const KINDS: [(&str, Kind); 9] = [
     ("map", Kind::Map),
     ("job", Kind::Job),
     ("critic", Kind::Critic),
+    ("agent", Kind::Agent),
 ];
-const KINDS_NOT_YET: [&str; 1] = ["agent"];
 const FIELDS_NOT_YET: [&str; 3] = ["blackboard", "overwrite", "compensate"];
 const ON_FAILURE: [(&str, OnFailure); 2] = [("fail_fast", OnFailure::FailFast), ("fail_safe", OnFailure::FailSafe)];
 const TEMPERATURE_MAX: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    Agent,
     Condition,
     Critic,
     Job,
@@ -64,7 +66,8 @@ pub(crate) struct Draft<'t> {
     pub(crate) item: Item<'t>,
     pub(crate) needs: Vec<(NodeId, Item<'t>)>,
     pub(crate) node: Option<Node>,
-    pub(crate) tool: Option<(ToolName, Item<'t>)>,
+    /// The tools that it calls, or may call.
+    pub(crate) tools: Vec<(ToolName, Item<'t>)>,
     pub(crate) when: Option<(&'t str, Item<'t>)>,
     /// A wait's key where each round of it would have the same.
     pub(crate) same_key: Option<(&'t str, Item<'t>)>,
@@ -94,7 +97,7 @@ pub(crate) fn read<'t>(
         item: item.clone(),
         needs: Vec::new(),
         node: None,
-        tool: None,
+        tools: Vec::new(),
         when: None,
         same_key: None,
         literal_key: None,
@@ -128,7 +131,7 @@ struct Reader<'r, 't> {
 impl<'t> Reader<'_, 't> {
     fn node(&mut self, fields: &mut Fields<'t>) {
         let kind_item = fields.need("kind", self.errors);
-        let kind = kind_item.as_ref().and_then(|item| item.choice(&KINDS, &KINDS_NOT_YET, self.errors));
+        let kind = kind_item.as_ref().and_then(|item| item.choice(&KINDS, &[], self.errors));
         if kind == Some(Kind::Critic) {
             self.draft.is_critic = true;
             self.refuse_of_critic(fields);
@@ -232,6 +235,7 @@ impl<'t> Reader<'_, 't> {
 
     fn kind(&mut self, kind: Kind, fields: &mut Fields<'t>) -> Option<NodeKind> {
         match kind {
+            Kind::Agent => self.agent(fields).map(NodeKind::Agent),
             Kind::Tool => self.tool(fields),
             Kind::Critic => self.critic(fields).map(NodeKind::Critic),
             Kind::Job => self.job(fields).map(NodeKind::Job),
@@ -276,7 +280,7 @@ impl<'t> Reader<'_, 't> {
         };
         let item = fields.need("tool", self.errors)?;
         let tool = ToolName::from(item.text(self.errors)?);
-        self.draft.tool = Some((tool.clone(), item));
+        self.draft.tools.push((tool.clone(), item));
         Some(NodeKind::Tool { input: input?, tool })
     }
 
@@ -295,6 +299,12 @@ impl<'t> Reader<'_, 't> {
         let system = self.text(system);
         let temperature = fields.take("temperature").and_then(|item| item.decimal(0.0, TEMPERATURE_MAX, self.errors));
         let max_tokens = fields.take("max_tokens").and_then(|item| item.small(1, u32::MAX, self.errors));
+        let model = self.model(fields);
+        Some(LlmNode { format, max_tokens, model: model?, prompt: prompt?, system, temperature })
+    }
+
+    /// The model that is asked: its own, or that of the whole agent.
+    fn model(&mut self, fields: &mut Fields<'t>) -> Option<String> {
         let model = match fields.take("model") {
             Some(item) => settings::model(&item, self.errors),
             None => self.defaults.model.map(str::to_owned),
@@ -303,7 +313,7 @@ impl<'t> Reader<'_, 't> {
             let message = "`model` is missing: name one here as `provider/model`, or one for the whole agent";
             self.errors.add(fields.path.key("model"), fields.line, Code::MissingKey, message);
         }
-        Some(LlmNode { format, max_tokens, model: model?, prompt: prompt?, system, temperature })
+        model
     }
 
     fn wait(&mut self, fields: &mut Fields<'t>) -> Option<WaitNode> {

@@ -9,14 +9,13 @@ use aetheris_expr::Place;
 
 use crate::error::{Code, Errors};
 use crate::read::{Fields, Item, check_name, shortened, suggestion};
-use crate::templates;
 use crate::tree::Data;
+use crate::{settings, templates};
 
 const METHODS: [(&str, &str); 5] =
     [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
 const KINDS_NOT_YET: [&str; 7] = ["mcp", "process", "openapi", "grpc", "wasm", "agent", "human"];
-/// What models are told of a tool.
-const FIELDS_NOT_YET: [&str; 3] = ["description", "input_schema", "output_schema"];
+const FIELDS_NOT_YET: [&str; 1] = ["output_schema"];
 /// Headers that the runtime or its HTTP client sets.
 pub(crate) const RESERVED: [&str; 9] = [
     "connection",
@@ -92,6 +91,9 @@ impl<'t> Tools<'t> {
             None => Vec::new(),
         };
         let refuses = fields.take("refuses");
+        let description = fields.take("description").and_then(|item| description(&item, errors));
+        let input_schema = fields.take("input_schema").and_then(|item| settings::schema(&item, errors));
+        let input_schema = input_schema.map(|(schema, _)| schema);
         fields.refuse(&FIELDS_NOT_YET, errors);
         let kind = match kind {
             Kind::Http => http(&mut fields, effect, errors).map(ToolKind::Http),
@@ -102,7 +104,8 @@ impl<'t> Tools<'t> {
         };
         let refuses = refuses.is_some_and(|item| refuses_permits(&item, effect, kind.as_ref(), errors));
         fields.finish(errors);
-        Some(Tool { effect: effect?, kind: kind?, on_in_doubt, refuses, timeout, version })
+        let effect = effect?;
+        Some(Tool { description, input_schema, on_in_doubt, refuses, timeout, version, ..Tool::new(effect, kind?) })
     }
 
     fn effect(&mut self, name: &'t str, fields: &mut Fields<'t>, errors: &mut Errors) -> Option<EffectClass> {
@@ -207,6 +210,17 @@ impl<'t> Tools<'t> {
             }
         }
     }
+}
+
+/// What models are told of a tool.
+fn description(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
+    let text = item.text(errors)?;
+    if text.len() > limits::TOOL_DESCRIPTION_BYTES_MAX {
+        let message =
+            format!("has {} bytes; models are told at most {}", text.len(), limits::TOOL_DESCRIPTION_BYTES_MAX);
+        item.wrong(errors, Code::TooLarge, message);
+    }
+    Some(text.to_owned())
 }
 
 #[derive(Clone, Copy)]

@@ -39,29 +39,21 @@ fn http(method: &str, url: &str) -> HttpTool {
 }
 
 fn reader(url: &str) -> Tool {
-    Tool {
-        effect: EffectClass::Pure,
-        kind: ToolKind::Http(http("GET", url)),
-        on_in_doubt: vec![],
-        refuses: false,
-        timeout: None,
-        version: None,
-    }
+    Tool::new(EffectClass::Pure, ToolKind::Http(http("GET", url)))
 }
 
 fn refund_tools() -> BTreeMap<ToolName, Tool> {
     let body = json!({"order": "{{ input.order_id }}", "cents": "{{ input.cents }}"});
+    let refund = HttpTool { body: Some(Json::new(body)), ..http("POST", "http://127.0.0.1:9000/refunds") };
     let refund = Tool {
-        effect: EffectClass::AtMostOnce,
-        kind: ToolKind::Http(HttpTool { body: Some(Json::new(body)), ..http("POST", "http://127.0.0.1:9000/refunds") }),
         on_in_doubt: vec![
             DoubtPolicy::Wait(Span::from_secs(5)),
             DoubtPolicy::Reconcile(Reconcile::by("payments.lookup")),
             DoubtPolicy::Human,
         ],
-        refuses: false,
         timeout: Some(Span::from_secs(10)),
         version: Some("2".into()),
+        ..Tool::new(EffectClass::AtMostOnce, ToolKind::Http(refund))
     };
     BTreeMap::from([
         ("orders.get".into(), reader("http://127.0.0.1:9000/orders/{{ input.order_id }}")),
@@ -301,14 +293,7 @@ fn everything_nodes(retry: &RetryPolicy) -> Vec<Node> {
 }
 
 fn everything_tools() -> BTreeMap<ToolName, Tool> {
-    let echo = Tool {
-        effect: EffectClass::AtMostOnce,
-        kind: ToolKind::Function("builtin.echo".into()),
-        on_in_doubt: vec![],
-        refuses: false,
-        timeout: None,
-        version: None,
-    };
+    let echo = Tool::new(EffectClass::AtMostOnce, ToolKind::Function("builtin.echo".into()));
     let headers = [("Accept", "application/json"), ("X-Token", "{{ env.TOKEN }}")];
     let things = HttpTool {
         body: Some(Json::new(json!("{{ input }}"))),

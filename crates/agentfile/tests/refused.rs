@@ -362,8 +362,10 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
             "not_supported_yet budget.on_exceeded 6",
             "not_supported_yet tools.m.kind 8",
             "not_supported_yet tools.p.kind 9",
-            "not_supported_yet plan.nodes[0].kind 12",
-            "not_supported_yet plan.nodes[1].do.kind 13",
+            "missing_key plan.nodes[0].prompt 12",
+            "missing_key plan.nodes[0].model 12",
+            "missing_key plan.nodes[1].do.prompt 13",
+            "missing_key plan.nodes[1].do.model 13",
             "missing_key plan.nodes[2].agent 14",
             "missing_key plan.nodes[3].prompt 15",
             "missing_key plan.nodes[3].model 15",
@@ -378,19 +380,54 @@ fn what_this_build_does_not_execute_is_refused_by_name() {
 #[test]
 fn keys_of_the_format_that_this_build_does_not_execute_are_not_unknown() {
     expect(
-        "agent: a\nschedules: [{ id: nightly, cron: '0 3 * * *' }]\ndouble_texting: reject\nplanning: {}\nrules: []\nbudget: { max_cost_usd: 2 }\ntools:\n  t: { kind: http, effect: pure, method: GET, url: 'http://x/', description: d, input_schema: {} }\nplan:\n  compensations: []\n  nodes:\n    - { id: n, kind: sleep, duration: 1s, refine_repeats_effect: true }\n",
+        "agent: a\nschedules: [{ id: nightly, cron: '0 3 * * *' }]\ndouble_texting: reject\nplanning: {}\nrules: []\nbudget: { max_cost_usd: 2 }\ntools:\n  t: { kind: http, effect: pure, method: GET, url: 'http://x/', description: d, input_schema: {}, output_schema: {} }\nplan:\n  compensations: []\n  nodes:\n    - { id: n, kind: sleep, duration: 1s, refine_repeats_effect: true }\n",
         &[
             "not_supported_yet schedules 2",
             "not_supported_yet double_texting 3",
             "not_supported_yet planning 4",
             "not_supported_yet rules 5",
             "not_supported_yet budget.max_cost_usd 6",
-            "not_supported_yet tools.t.description 8",
-            "not_supported_yet tools.t.input_schema 8",
+            "not_supported_yet tools.t.output_schema 8",
             "not_supported_yet plan.compensations 10",
             "bad_value plan.nodes[0].refine_repeats_effect 12",
         ],
     );
+}
+
+#[test]
+fn the_keys_of_a_loop_are_checked() {
+    let tools = "  a.b: { kind: function, function: f, description: D, input_schema: { type: strin } }\n  a_b: { kind: function, function: f }\n"
+        .replace('D', &"x".repeat(5_000));
+    let node = "kind: agent, model: m/n, prompt: '{{ nodes.x.output }}', tools: [a.b, a.b, a_b, c], max_turns: 201, parallel_tool_calls: 0, max_tokens: 0, max_answer_tokens: 0, schema: { type: 1 }, on_limit: stop, temperature: 1";
+    expect(
+        &format!("agent: a\ntools:\n{tools}plan:\n  nodes:\n    - {{ id: n, {node} }}\n"),
+        &[
+            "too_large tools.a.b.description 3",
+            "bad_schema tools.a.b.input_schema.type 3",
+            "bad_value plan.nodes[0].tools[1] 7",
+            "bad_name plan.nodes[0].tools[2] 7",
+            "bad_value plan.nodes[0].max_turns 7",
+            "bad_value plan.nodes[0].parallel_tool_calls 7",
+            "bad_value plan.nodes[0].max_tokens 7",
+            "bad_value plan.nodes[0].max_answer_tokens 7",
+            "bad_schema plan.nodes[0].schema.type 7",
+            "bad_value plan.nodes[0].on_limit 7",
+            "unknown_key plan.nodes[0].temperature 7",
+            "unknown_tool plan.nodes[0].tools[3] 7",
+            "bad_template plan.nodes[0].prompt 7",
+        ],
+    );
+    // A loop that may do again what is done at most once says so, or is not made again.
+    let judged = |more: &str| {
+        let node = format!("kind: agent, model: m/n, prompt: p, tools: [t], validate: {{}}{more}");
+        format!(
+            "agent: a\ntools: {{ t: {{ kind: function, function: f }} }}\nplan:\n  nodes:\n    - {{ id: n, {node} }}\n"
+        )
+    };
+    expect(&judged(""), &["repeats_effect plan.nodes[0] 5"]);
+    for more in [", max_refines: 0", ", refine_repeats_effect: true"] {
+        assert!(aetheris_agentfile::parse(&judged(more)).is_ok(), "{more}");
+    }
 }
 
 #[test]

@@ -316,18 +316,22 @@ pub fn agent_check(config: &Config, env: &Environment, role: Role) -> Result<Age
 
 fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
     Arc::new(move |agent| {
-        let unknown_model = |at: String, id: &NodeId, work: &Work| match &work.kind {
-            NodeKind::Critic(llm) | NodeKind::Llm(llm) => models.knows(&llm.model).err().map(|why| AgentProblem {
+        let unknown_model = |at: String, id: &NodeId, work: &Work| {
+            let model = match &work.kind {
+                NodeKind::Agent(agent) => &agent.model,
+                NodeKind::Critic(llm) | NodeKind::Llm(llm) => &llm.model,
+                NodeKind::Condition
+                | NodeKind::Job(_)
+                | NodeKind::Map(_)
+                | NodeKind::Sleep(_)
+                | NodeKind::Tool { .. }
+                | NodeKind::Transform(_)
+                | NodeKind::Wait(_) => return None,
+            };
+            models.knows(model).err().map(|why| AgentProblem {
                 message: format!("node `{id}`: {why}"),
                 pointers: vec![format!("{at}/model"), "/model".to_owned()],
-            }),
-            NodeKind::Condition
-            | NodeKind::Job(_)
-            | NodeKind::Map(_)
-            | NodeKind::Sleep(_)
-            | NodeKind::Tool { .. }
-            | NodeKind::Transform(_)
-            | NodeKind::Wait(_) => None,
+            })
         };
         let tools = agent.plan.tools.iter().flat_map(|(name, tool)| {
             let tool_at = format!("/tools/{name}");

@@ -17,6 +17,19 @@ pub const PARALLEL_STEPS_MAX: usize = 256;
 pub const DRAWN_VALUES_MAX: usize = 1_000;
 /// Largest `max_refines`: how often the work of a step is done again.
 pub const REFINES_MAX: u32 = 20;
+/// Most turns of one loop.
+pub const LOOP_TURNS_MAX: u32 = 200;
+/// Turns of a loop that does not say how many.
+pub const LOOP_TURNS_DEFAULT: u32 = 20;
+/// Most calls that one turn of a loop may ask for, and most that run beside each other.
+pub const TURN_CALLS_MAX: usize = 64;
+/// Most calls of one loop that are refused because its model named no tool of it, or gave arguments that do not fit. One more ends
+/// the loop.
+pub const LOOP_MISTAKES_MAX: u32 = 10;
+/// Most bytes of a result that a model is told; more is cut, and said to be.
+pub const RESULT_TOLD_BYTES_MAX: usize = 256 * 1024;
+/// Most bytes of what models are told of one tool.
+pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 4 * 1024;
 /// `max_refines` of a node that does not say.
 pub const REFINES_DEFAULT: u32 = 3;
 /// Most bytes of the feedback that a round is given.

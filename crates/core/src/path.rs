@@ -11,11 +11,11 @@ use crate::id::NodeId;
 pub const PARTS: [char; 4] = ['[', ']', '@', '/'];
 
 /// The address of a step in its job: the node of the plan, then, where the step is a part of what the node does, the item
-/// of a map, the round of a refinement, and the turn and call of a loop.
+/// of a map, the round of a refinement, and the turn of a loop or a call of that turn.
 ///
-/// Its text is its form in events, rows, timers and API responses: `n`, `n[3]`, `n@1`, `n/2.0`, `n[3]@1/2.0`. A step that is
+/// Its text is its form in events, rows, timers and API responses: `n`, `n[3]`, `n@1`, `n/2`, `n/2.0`, `n[3]@1/2.0`. A step that is
 /// a whole node has the node's name, as every step had before there were parts. A critic's step is the
-/// path that it judges plus `/critic`: `n/critic`, `n@1/critic`. Paths sort by number: `n[2]` comes before `n[10]`.
+/// path that it judges plus `/critic`: `n/critic`, `n@1/critic`. Turns, calls and items count from 0, and round 0 is not written. Paths sort by number: `n[2]` comes before `n[10]`.
 ///
 /// Every text is a path: one that ends in no well-formed part names a node. A plan with a node whose name has a mark of a
 /// part does not compile ([`PARTS`]), so that no two steps share a text.
@@ -25,7 +25,8 @@ pub struct StepPath {
     item: Option<u32>,
     /// The first round is 0 and not written.
     round: u32,
-    call: Option<(u32, u32)>,
+    /// The turn of a loop, and which of its calls; without one it is the turn's question.
+    turn: Option<(u32, Option<u32>)>,
     /// It is the critic's judgement of what stands before it.
     critic: bool,
 }
@@ -37,13 +38,13 @@ impl StepPath {
     /// The path of a step that is a whole node.
     #[must_use]
     pub const fn of(node: NodeId) -> Self {
-        Self { node, item: None, round: 0, call: None, critic: false }
+        Self { node, item: None, round: 0, turn: None, critic: false }
     }
 
     /// The path of one item of a map.
     #[must_use]
     pub const fn of_item(node: NodeId, item: u32) -> Self {
-        Self { node, item: Some(item), round: 0, call: None, critic: false }
+        Self { node, item: Some(item), round: 0, turn: None, critic: false }
     }
 
     /// The item that the step is, or is a part of.
@@ -67,13 +68,49 @@ impl StepPath {
     /// Whether the step is all that is done of a node or an item: no round of it, and no part of one.
     #[must_use]
     pub const fn is_base(&self) -> bool {
-        self.round == 0 && self.call.is_none() && !self.critic
+        self.round == 0 && self.turn.is_none() && !self.critic
     }
 
-    /// Whether it is no call of a loop.
+    /// The turn of a loop that the step is, or is a call of.
+    #[must_use]
+    pub fn turn(&self) -> Option<u32> {
+        self.turn.map(|(turn, _)| turn)
+    }
+
+    /// Which call of its turn the step is.
+    #[must_use]
+    pub fn call(&self) -> Option<u32> {
+        self.turn.and_then(|(_, call)| call)
+    }
+
+    /// Whether it is the question of a turn.
+    #[must_use]
+    pub const fn is_turn(&self) -> bool {
+        matches!(self.turn, Some((_, None)))
+    }
+
+    /// Whether it is no turn of a loop, and no call of one.
     #[must_use]
     pub const fn is_outside_loop(&self) -> bool {
-        self.call.is_none()
+        self.turn.is_none()
+    }
+
+    /// The step whose turn or call it is; itself where it is neither.
+    #[must_use]
+    pub fn of_loop(&self) -> Self {
+        Self { turn: None, ..self.clone() }
+    }
+
+    /// One turn of the loop that it is, or is a part of.
+    #[must_use]
+    pub fn at_turn(&self, turn: u32) -> Self {
+        Self { turn: Some((turn, None)), ..self.clone() }
+    }
+
+    /// One call of a turn of the loop that it is, or is a part of.
+    #[must_use]
+    pub fn at_call(&self, turn: u32, call: u32) -> Self {
+        Self { turn: Some((turn, Some(call))), ..self.clone() }
     }
 
     /// The node or the item that it is, or is a part of.
@@ -85,7 +122,7 @@ impl StepPath {
     /// One round of the node or the item that it is, or is a part of.
     #[must_use]
     pub fn in_round(&self, round: u32) -> Self {
-        Self { node: self.node.clone(), item: self.item, round, call: None, critic: false }
+        Self { node: self.node.clone(), item: self.item, round, turn: None, critic: false }
     }
 
     /// The step in which it is judged by a critic.
@@ -125,8 +162,11 @@ impl StepPath {
         if self.round > 0 {
             text.push_str(&format!("@{}", self.round));
         }
-        if let Some((turn, call)) = self.call {
-            text.push_str(&format!("/{turn}.{call}"));
+        if let Some((turn, call)) = self.turn {
+            text.push_str(&format!("/{turn}"));
+            if let Some(call) = call {
+                text.push_str(&format!(".{call}"));
+            }
         }
         if self.critic {
             text.push_str(CRITIC);
@@ -138,10 +178,16 @@ impl StepPath {
     fn parse(text: &str) -> Option<Self> {
         let judged = text.strip_suffix(CRITIC);
         let (critic, text) = (judged.is_some(), judged.unwrap_or(text));
-        let (rest, call) = match text.rsplit_once('/') {
-            Some((rest, call)) => {
-                let (turn, call) = call.split_once('.')?;
-                (rest, Some((number(turn)?, number(call)?)))
+        let (rest, turn) = match text.rsplit_once('/') {
+            // Nobody judges a part of a loop.
+            Some(_) if critic => return None,
+            Some((rest, part)) => {
+                let (turn, call) = part.split_once('.').map_or((part, None), |(turn, call)| (turn, Some(call)));
+                let call = match call {
+                    Some(call) => Some(number(call)?),
+                    None => None,
+                };
+                (rest, Some((number(turn)?, call)))
             }
             None => (text, None),
         };
@@ -157,7 +203,7 @@ impl StepPath {
             None => (rest, None),
         };
         let whole = !node.is_empty() && !node.contains(PARTS);
-        whole.then(|| Self { node: NodeId::from(node), item, round, call, critic })
+        whole.then(|| Self { node: NodeId::from(node), item, round, turn, critic })
     }
 }
 
@@ -215,9 +261,9 @@ impl<'de> Deserialize<'de> for StepPath {
 mod tests {
     use super::*;
 
-    fn parts(text: &str) -> (String, Option<u32>, u32, Option<(u32, u32)>) {
-        let StepPath { node, item, round, call, critic: _ } = StepPath::from(text);
-        (node.to_string(), item, round, call)
+    fn parts(text: &str) -> (String, Option<u32>, u32, Option<(u32, Option<u32>)>) {
+        let StepPath { node, item, round, turn, critic: _ } = StepPath::from(text);
+        (node.to_string(), item, round, turn)
     }
 
     #[test]
@@ -226,9 +272,10 @@ mod tests {
         assert_eq!(parts("n"), (n(), None, 0, None));
         assert_eq!(parts("n[3]"), (n(), Some(3), 0, None));
         assert_eq!(parts("n@1"), (n(), None, 1, None));
-        assert_eq!(parts("n/2.0"), (n(), None, 0, Some((2, 0))));
-        assert_eq!(parts("n[3]@1/2.0"), (n(), Some(3), 1, Some((2, 0))));
-        assert_eq!(parts("n[0]/0.4294967295"), (n(), Some(0), 0, Some((0, u32::MAX))));
+        assert_eq!(parts("n/2.0"), (n(), None, 0, Some((2, Some(0)))));
+        assert_eq!(parts("n/2"), (n(), None, 0, Some((2, None))));
+        assert_eq!(parts("n[3]@1/2.0"), (n(), Some(3), 1, Some((2, Some(0)))));
+        assert_eq!(parts("n[0]/0.4294967295"), (n(), Some(0), 0, Some((0, Some(u32::MAX)))));
     }
 
     #[test]
@@ -246,7 +293,7 @@ mod tests {
             "n@0",
             "n@",
             "n@1@2",
-            "n/2",
+            "n/02",
             "n/2.",
         ];
         let more = [
@@ -256,6 +303,9 @@ mod tests {
             "n/critic/critic",
             "n/critic@1",
             "n/2.0.1",
+            "n/2/1",
+            "n/2/critic",
+            "n/2.0/critic",
             "n/2.0/1.1",
             "n[1][2]",
             "n@1[2]",
@@ -277,8 +327,10 @@ mod tests {
             "n",
             "n[3]",
             "n@1",
+            "n/2",
             "n/2.0",
             "n[3]@1/2.0",
+            "n[3]@1/2",
             "n[3]@1",
             "n[3]/2.0",
             "n@1/2.0",
@@ -307,9 +359,11 @@ mod tests {
             "m",
             "n",
             "n/critic",
+            "n/0",
             "n/0.0",
             "n/0.1",
             "n/2.0",
+            "n/10",
             "n/10.0",
             "n@1",
             "n@1/critic",
@@ -338,6 +392,22 @@ mod tests {
                 assert_eq!((part.base(), part.item(), part.is_base()), (base.clone(), base.item(), *part == base));
             }
             assert!(round.critic().is_critic() && !round.is_critic());
+        }
+    }
+
+    #[test]
+    fn turns_and_calls_are_parts_of_their_loop() {
+        for base in ["n", "n[3]", "n@1", "n[3]@2"].map(StepPath::from) {
+            let (turn, call) = (base.at_turn(7), base.at_call(7, 1));
+            assert_eq!((turn.to_string(), call.to_string()), (format!("{base}/7"), format!("{base}/7.1")));
+            assert_eq!((turn.turn(), turn.call(), turn.is_turn()), (Some(7), None, true));
+            assert_eq!((call.turn(), call.call(), call.is_turn()), (Some(7), Some(1), false));
+            assert_eq!((base.turn(), base.call(), base.is_turn()), (None, None, false));
+            for part in [&base, &turn, &call] {
+                assert_eq!((part.of_loop(), part.base()), (base.clone(), base.in_round(0)));
+                assert_eq!((part.is_outside_loop(), part.is_base()), (*part == base, *part == base.in_round(0)));
+            }
+            assert!(turn < call && base < turn && call < base.at_turn(8));
         }
     }
 

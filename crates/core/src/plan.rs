@@ -1,5 +1,6 @@
 //! The plan: everything a job needs to be executed, recorded once and named by its hash.
 
+mod agent;
 mod child;
 mod doubt;
 mod join;
@@ -10,6 +11,7 @@ mod refine;
 mod step;
 mod tool;
 
+pub use agent::{AgentNode, OnLimit};
 pub use child::{JobNode, OnParentEnd};
 pub use doubt::{DoubtPolicy, Reconcile};
 pub use join::{Join, OnFailure};
@@ -22,6 +24,7 @@ pub use tool::{EffectClass, HttpTool, Tool, ToolKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use agent::Calls;
 use levels::Levels;
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +153,19 @@ pub enum GraphError {
         /// The tool.
         tool: ToolName,
     },
+    /// Two tools of a loop have one name for its model.
+    #[error(
+        "node `{node}` may call `{tool}` and `{other}`, which are both `{}` for its model, since `.` is sent as `_`: rename one",
+        AgentNode::told_name(tool)
+    )]
+    ToolNamesClash {
+        /// The node.
+        node: NodeId,
+        /// The second tool.
+        other: ToolName,
+        /// The first tool.
+        tool: ToolName,
+    },
     /// A node calls a tool that the plan does not have.
     #[error("node `{node}` calls the tool `{tool}`, which is not defined")]
     UnknownTool {
@@ -166,6 +182,7 @@ pub struct CompiledPlan {
     plan: Arc<Plan>,
     hash: Hash,
     order: Vec<usize>,
+    calls: Calls,
     index: BTreeMap<NodeId, usize>,
     levels: Levels,
 }
@@ -212,11 +229,10 @@ impl Plan {
                 errors.push(GraphError::BadItemKind { kind: each.kind.as_str(), node: node.id.clone() });
             }
             for work in [&node.work].into_iter().chain(each) {
-                if let NodeKind::Tool { tool, .. } = &work.kind
-                    && !self.tools.contains_key(tool)
-                {
+                for tool in work.tools().filter(|tool| !self.tools.contains_key(*tool)) {
                     errors.push(GraphError::UnknownTool { node: node.id.clone(), tool: tool.clone() });
                 }
+                errors.extend(agent::clash(node, work));
             }
         }
         self.check_refining(&mut errors);
@@ -230,7 +246,7 @@ impl Plan {
         // A critic is asked about the outputs of others, and is nobody's next.
         order.retain(|position| !matches!(self.nodes[*position].work.kind, NodeKind::Critic(_)));
         let levels = Levels::of(self, &index, &order);
-        Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, index, levels })
+        Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, calls: self.calls(), index, levels })
     }
 
     /// Kahn's algorithm; nodes on or behind a circle are left out.
@@ -330,7 +346,8 @@ impl CompiledPlan {
     pub fn tool_of(&self, work: &Work) -> Option<(&ToolName, &Tool)> {
         match &work.kind {
             NodeKind::Tool { tool, .. } => self.plan.tools.get_key_value(tool),
-            NodeKind::Condition
+            NodeKind::Agent(_)
+            | NodeKind::Condition
             | NodeKind::Critic(_)
             | NodeKind::Llm(_)
             | NodeKind::Map(_)
@@ -421,14 +438,7 @@ mod tests {
     }
 
     fn tool(timeout: Option<Span>) -> Tool {
-        Tool {
-            effect: EffectClass::Pure,
-            kind: ToolKind::Function("f".to_owned()),
-            on_in_doubt: Vec::new(),
-            refuses: false,
-            timeout,
-            version: None,
-        }
+        Tool { timeout, ..Tool::new(EffectClass::Pure, ToolKind::Function("f".to_owned())) }
     }
 
     /// Whoever looks in a person's place may have to wait longer than another.

@@ -390,6 +390,7 @@ mod tests {
             phase,
             tool: "t".into(),
             tool_version: None,
+            unknown: 0,
             unsent: 0,
         });
         StepState { invocation, status, ..StepState::default() }

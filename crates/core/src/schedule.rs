@@ -2,9 +2,11 @@
 
 mod items;
 mod rounds;
+mod turns;
 
-pub use items::{ending, items_at_once};
+pub use items::{bodies_at_once, ending};
 pub use rounds::at_work;
+pub use turns::{LoopEnd, Stage, may_call, stage, step_at};
 
 use crate::event::{BranchStatus, SkipReason};
 use crate::id::NodeId;
@@ -198,8 +200,7 @@ pub fn due<'a>(
     let step_waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
     let looked_at = |node: &'a Node| {
         let at = at_work(state, plan, Step::from(node)).path;
-        let waits = step_waits(&at) || items::all_wait((state, plan), node, &step_waits);
-        (at, waits)
+        (at, items::all_wait((state, plan), node, &step_waits))
     };
     let steps = |nodes: Vec<&'a Node>| {
         Due::Open(nodes.into_iter().flat_map(|node| items::steps_of((state, plan), node, &step_waits)).collect())

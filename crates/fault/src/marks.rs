@@ -21,6 +21,16 @@ macro_rules! marks {
 }
 
 marks! {
+    /// A model was told that a call of its loop has failed.
+    ModelToldOfFailure,
+    /// A call of a loop was not made, since its model had made a mistake.
+    CallRefused,
+    /// A last word did not fit its schema.
+    LastWordRejected,
+    /// A loop was asked for its last word, as it had used up what it may.
+    LastWordAsked,
+    /// Two calls of one turn were under way.
+    CallsBeside,
     /// An output did not fit the schema of its step.
     SchemaRejects,
     /// An item was given up that was under way when its map failed with another.

@@ -373,12 +373,5 @@ fn made(effect: EffectClass, step: Step) -> Tool {
         Doubts::Reconcile => DoubtPolicy::Reconcile(asks_at_once()),
         Doubts::Human => DoubtPolicy::Human,
     });
-    Tool {
-        effect,
-        kind: ToolKind::Function("modelled".to_owned()),
-        on_in_doubt: on_in_doubt.collect(),
-        refuses: false,
-        timeout: None,
-        version: None,
-    }
+    Tool { on_in_doubt: on_in_doubt.collect(), ..Tool::new(effect, ToolKind::Function("modelled".to_owned())) }
 }

@@ -392,7 +392,9 @@ impl<'s> Deciding<'s> {
                 Ok(true)
             }
             // No program has such a step, and time stands still.
-            Next::Perform(Body::Call(_, Role::Pure) | Body::Ask(..) | Body::FindAgent(_) | Body::Rest(_))
+            Next::Perform(
+                Body::Call(_, Role::Pure) | Body::Ask(..) | Body::CheckInput(..) | Body::FindAgent(_) | Body::Rest(_),
+            )
             | Next::Check(_)
             | Next::Rejected(..) => Err(Stop::Corrupt),
         }

@@ -40,6 +40,13 @@ impl<'l> Inputs<'l> {
     #[must_use]
     pub fn render(&self, step: &Step<'_>) -> Option<Result<Json, String>> {
         let state = &self.loaded.state;
+        if let Some(asked) = state.asked_of(&step.path) {
+            return Some(Ok(run::given(asked)));
+        }
+        // A turn is given the whole conversation, of which each part is shown where it stands.
+        if !step.path.is_outside_loop() {
+            return None;
+        }
         let open = state.step_of(&step.node.id).map(|step| &step.open);
         let of_map = step.node.work.map().zip(step.path.item());
         let list = match of_map.map(|(map, _)| self.list(step.node, map, open)).transpose() {

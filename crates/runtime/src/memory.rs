@@ -1,5 +1,6 @@
 //! What a job keeps in the memory of whoever goes on with it.
 
+use aetheris_core::event::{ToolAsked, Turn};
 use aetheris_core::json::Json;
 use aetheris_core::state::{Child, JobState, Output, StepState};
 use aetheris_expr::{Context, Ended};
@@ -15,14 +16,24 @@ pub(crate) fn of_run(state: &JobState, rows: &Rows, names: &Context) -> usize {
     given(state, &rows.kept) + of(outputs) + of(lists)
 }
 
-/// What the values take that a job was given: its message, what its calls were given, what rounds were told, what children
-/// answered, and kept signals.
+/// What the values take that a job was given: its message, what its calls were given, what rounds were told, what models have
+/// asked for, what children answered, and kept signals.
 pub(crate) fn given(state: &JobState, kept: &[KeptSignal]) -> usize {
     let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
     let kept = kept.iter().map(|signal| &signal.payload);
     let children = state.steps.values().filter_map(|step| step.child.as_ref()).filter_map(Child::result);
     let feedback: usize = state.steps.values().filter_map(|step| step.feedback.as_ref()).map(String::len).sum();
-    of(std::iter::once(&state.message).chain(inputs).chain(kept).chain(children)) + feedback
+    let turns: usize = state.steps.values().filter_map(StepState::turn).map(of_turn).sum();
+    of(std::iter::once(&state.message).chain(inputs).chain(kept).chain(children)) + feedback + turns
+}
+
+/// What a turn of a loop takes beside its output.
+pub(crate) fn of_turn(turn: &Turn) -> usize {
+    let of_call = |call: &ToolAsked| {
+        let provider = call.provider.as_ref().map_or(0, Json::memory);
+        size_of::<ToolAsked>() + call.arguments.len() + call.id.len() + call.name.len() + provider
+    };
+    turn.calls.iter().map(of_call).sum::<usize>() + turn.reply.as_ref().map_or(0, String::len)
 }
 
 /// The output that a step has of its own.
@@ -88,6 +99,7 @@ mod tests {
             phase: InvocationPhase::Started,
             tool: "t".into(),
             tool_version: None,
+            unknown: 0,
             unsent: 0,
         };
         state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });

@@ -65,8 +65,9 @@ pub(crate) fn seen_by<'n>(names: &'n Context, open: Option<&'n BTreeSet<NodeId>>
 
 /// The round of a step as its templates see it, if its output is judged.
 pub(crate) fn round<'s>(state: &'s JobState, step: &Step<'_>) -> Option<Round<'s>> {
-    let feedback = state.steps.get(&step.path).and_then(|step| step.feedback.as_deref());
-    step.is_judged().then(|| Round { feedback: feedback.unwrap_or_default(), number: step.path.round() })
+    let whole = Step { path: step.path.of_loop(), ..step.clone() };
+    let feedback = state.steps.get(&whole.path).and_then(|step| step.feedback.as_deref());
+    whole.is_judged().then(|| Round { feedback: feedback.unwrap_or_default(), number: step.path.round() })
 }
 
 /// The nodes that the templates of a node name, those of its work for items and of its critic among them; but for its condition,
@@ -96,6 +97,9 @@ fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
     match &work.kind {
         NodeKind::Map(map) => values.push(map.over.value()),
         NodeKind::Transform(value) | NodeKind::Tool { input: value, .. } => values.push(value.value()),
+        NodeKind::Agent(agent) => {
+            [Some(&agent.prompt), agent.system.as_ref()].into_iter().flatten().for_each(|part| text(part))
+        }
         NodeKind::Critic(llm) | NodeKind::Llm(llm) => {
             [Some(&llm.prompt), llm.system.as_ref()].into_iter().flatten().for_each(|part| text(part))
         }

@@ -65,21 +65,13 @@ mod tests {
     use aetheris_core::id::{IdempotencyKey, JobId};
     use aetheris_core::json::Json;
     use aetheris_core::lease::Fence;
-    use aetheris_core::plan::{AnswerFormat, EffectClass, Tool, ToolKind};
+    use aetheris_core::plan::{EffectClass, Tool, ToolKind};
 
     use super::*;
 
     #[tokio::test]
     async fn a_model_that_is_asked_offline_refuses_permanently() {
-        let request = ModelRequest {
-            format: AnswerFormat::Text,
-            max_tokens: None,
-            model: "openai/small".to_owned(),
-            prompt: "hello".to_owned(),
-            system: None,
-            temperature: None,
-            timeout: Duration::from_secs(1),
-        };
+        let request = ModelRequest::new("openai/small", "hello", Duration::from_secs(1));
         let refused = Offline.complete(request).await.unwrap_err();
         assert_eq!((refused.error.code.as_str(), refused.retryable), (OFFLINE, false));
         assert!(refused.error.message.contains("openai/small"), "{}", refused.error.message);
@@ -98,14 +90,7 @@ mod tests {
             permit: None,
             session: None,
             timeout: Duration::from_secs(1),
-            tool: Arc::new(Tool {
-                effect: EffectClass::Pure,
-                kind: ToolKind::Function("f".to_owned()),
-                on_in_doubt: Vec::new(),
-                refuses: false,
-                timeout: None,
-                version: None,
-            }),
+            tool: Arc::new(Tool::new(EffectClass::Pure, ToolKind::Function("f".to_owned()))),
             tool_name: "pay".into(),
             try_number: 1,
         };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{Failure, Usage};
+use aetheris_core::event::{Failure, ToolAsked, Usage};
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SessionId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -107,6 +107,8 @@ pub struct ModelRequest {
     pub format: AnswerFormat,
     /// Most tokens of the answer.
     pub max_tokens: Option<u32>,
+    /// Whether it may ask for calls of tools in this answer.
+    pub may_call: bool,
     /// `provider/model`.
     pub model: String,
     /// The user's message.
@@ -117,11 +119,69 @@ pub struct ModelRequest {
     pub temperature: Option<f64>,
     /// The time it may take.
     pub timeout: Duration,
+    /// The tools that it is told of.
+    pub tools: Vec<ToolOffer>,
+    /// What it has answered to this message before, in order, and what came of that.
+    pub turns: Vec<PastTurn>,
+}
+
+impl ModelRequest {
+    /// A message to a model, of which nothing else is said.
+    #[must_use]
+    pub fn new(model: impl Into<String>, prompt: impl Into<String>, timeout: Duration) -> Self {
+        Self {
+            format: AnswerFormat::Text,
+            max_tokens: None,
+            may_call: false,
+            model: model.into(),
+            prompt: prompt.into(),
+            system: None,
+            temperature: None,
+            timeout,
+            tools: Vec::new(),
+            turns: Vec::new(),
+        }
+    }
+}
+
+/// A tool that a model is told of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolOffer {
+    /// What it does.
+    pub description: Option<String>,
+    /// The JSON Schema of its input.
+    pub input_schema: Option<Json>,
+    /// The name by which the model calls it.
+    pub name: String,
+}
+
+/// An answer of a model in a conversation, and what it was told then.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastTurn {
+    /// The calls that it asked for, in order.
+    pub calls: Vec<PastCall>,
+    /// What it was told beside what they came to.
+    pub reply: Option<String>,
+    /// What it said.
+    pub text: String,
+}
+
+/// A call that a model has asked for, and what it came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PastCall {
+    /// What it asked for.
+    pub asked: ToolAsked,
+    /// Whether the result tells of a failure.
+    pub failed: bool,
+    /// What the call came to.
+    pub result: String,
 }
 
 /// A model's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelAnswer {
+    /// The calls that it asks for. Which tool each of them means is not the adapter's to say.
+    pub calls: Vec<ToolAsked>,
     /// `provider/model` as it answered.
     pub model: String,
     /// The text.

@@ -225,6 +225,10 @@ pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) ->
             }
         }
         Event::NodeFinished(e) if large && e.output.is_some() => {
+            for call in state.steps.get_mut(&e.node)?.turn.iter_mut().flat_map(|turn| &mut turn.calls) {
+                call.arguments = limits::cut(std::mem::take(&mut call.arguments), SMALL);
+                call.provider = None;
+            }
             if let Some(Output::Inline(value)) = &mut state.steps.get_mut(&e.node)?.output {
                 *value = none;
                 return Some(e.node.clone());

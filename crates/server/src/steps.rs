@@ -9,6 +9,7 @@ use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Node, Step};
+use aetheris_core::schedule;
 use aetheris_core::state::StepState;
 use aetheris_core::step::StepStatus;
 use aetheris_runtime::inputs::Inputs;
@@ -35,7 +36,8 @@ pub(crate) struct Asked {
 pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepPage {
     let names = asked.render.then(|| Inputs::of_job(loaded));
     if let Some(item) = asked.node.as_ref().filter(|path| !path.is_whole()) {
-        let step = plan.step(item).and_then(|step| Some((step, loaded.state.steps.get(item)?)));
+        let step =
+            schedule::step_at(&loaded.state, plan, item).and_then(|step| Some((step, loaded.state.steps.get(item)?)));
         let values = step.map(|(of_plan, step)| step_values(loaded, &of_plan, step, names.as_ref(), asked.bytes));
         return StepPage { next_cursor: None, steps: values.into_iter().collect() };
     }
@@ -53,13 +55,15 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
         let Some(step) = loaded.state.step_of(&node.id) else { continue };
         // What the round was given that counts, and what it gave.
         let newest = loaded.state.newest_round(&StepPath::from(&node.id));
-        let round = loaded.state.steps.get(&newest).zip(plan.step(&newest));
+        let round = loaded.state.steps.get(&newest).zip(schedule::step_at(&loaded.state, plan, &newest));
         let (told, of_plan) = round.unwrap_or_else(|| (step, Step::from(node)));
         let values = step_values(loaded, &of_plan, told, names.as_ref(), asked.bytes);
         let values = StepValuesView { node_id: StepPath::from(&node.id), status: step.status, ..values };
         bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
         steps.push(values);
-        for part in loaded.state.parts_of(&StepPath::from(&node.id)).filter_map(|path| plan.step(&path)) {
+        let whole = StepPath::from(&node.id);
+        let parts = loaded.state.parts_of(&whole);
+        for part in parts.filter_map(|path| schedule::step_at(&loaded.state, plan, &path)) {
             let Some(told) = loaded.state.steps.get(&part.path) else { continue };
             let values = step_values(loaded, &part, told, names.as_ref(), asked.bytes);
             bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());

@@ -12,6 +12,7 @@ use aetheris_core::event::{
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, NodeKind, Step, Work};
+use aetheris_core::schedule;
 use aetheris_core::state::{InvocationPhase, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
@@ -328,7 +329,7 @@ fn parts(
     told_of: &mut impl FnMut(&StepPath) -> Told,
 ) -> Vec<TraceStep> {
     let (Some(plan), true) = (plan, of_plan.path.is_base()) else { return Vec::new() };
-    let known = state.parts_of(&of_plan.path).filter_map(|path| plan.step(&path));
+    let known = state.parts_of(&of_plan.path).filter_map(|path| schedule::step_at(state, plan, &path));
     known.map(|part| step(&part, Some(plan), state, told_of)).collect()
 }
 

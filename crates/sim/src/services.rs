@@ -434,7 +434,8 @@ impl Models for Outside {
                 Some(output) => rounds::verdict_of(output),
                 None => output_of("model", &request.prompt),
             };
-            Ok(ModelAnswer { model: request.model, text, usage: Usage { completion_tokens: 5, prompt_tokens: 9 } })
+            let usage = Usage { completion_tokens: 5, prompt_tokens: 9 };
+            Ok(ModelAnswer { calls: Vec::new(), model: request.model, text, usage })
         })
     }
 

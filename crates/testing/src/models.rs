@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aetheris_core::event::{Failure, Usage};
+use aetheris_core::event::{Failure, ToolAsked, Usage};
 use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models};
 use aetheris_store::Boxed;
 use serde_json::Value;
@@ -23,6 +23,7 @@ pub struct ModelReply {
 
 #[derive(Debug, Clone, PartialEq)]
 enum Said {
+    Calls(String, Vec<ToolAsked>),
     Never,
     Nothing { retryable: bool, why: String },
     Text(String),
@@ -37,6 +38,19 @@ impl ModelReply {
     #[must_use]
     pub fn text(text: impl Into<String>) -> Self {
         Self::of(Said::Text(text.into()))
+    }
+
+    /// It says this, and asks for these calls: the name that it calls, and the arguments, as a model writes them.
+    #[must_use]
+    pub fn calls<'c>(text: impl Into<String>, calls: impl IntoIterator<Item = (&'c str, Value)>) -> Self {
+        let call = |(place, (name, input)): (usize, (&str, Value))| ToolAsked {
+            arguments: input.as_str().map_or_else(|| input.to_string(), str::to_owned),
+            id: format!("c{place}"),
+            name: name.to_owned(),
+            provider: None,
+            tool: None,
+        };
+        Self::of(Said::Calls(text.into(), calls.into_iter().enumerate().map(call).collect()))
     }
 
     /// It gives no answer now, and may later.
@@ -203,12 +217,17 @@ impl Models for FakeModels {
             match said {
                 Said::Never => failed("timeout", format!("no answer within {} ms", wait.as_millis()), true),
                 Said::Nothing { retryable, why } => failed("model_refused", why, retryable),
-                Said::Text(text) => {
+                said @ (Said::Text(_) | Said::Calls(..)) => {
+                    let (text, calls) = match said {
+                        Said::Calls(text, calls) => (text, calls),
+                        Said::Text(text) => (text, Vec::new()),
+                        Said::Never | Said::Nothing { .. } => Default::default(),
+                    };
                     let words = |text: &str| u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX);
                     let asked = words(&request.prompt) + request.system.as_deref().map_or(0, words);
                     let counted = Usage { completion_tokens: words(&text), prompt_tokens: asked };
                     let usage = reply.usage.unwrap_or(counted);
-                    Ok(ModelAnswer { model: request.model, text, usage })
+                    Ok(ModelAnswer { calls, model: request.model, text, usage })
                 }
             }
         })

@@ -6,11 +6,13 @@
 
 use std::fmt;
 
-use aetheris_core::event::Usage;
+use aetheris_core::event::{ToolAsked, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
-use aetheris_runtime::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES};
+use aetheris_runtime::ports::{
+    MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES, PastCall, PastTurn, ToolOffer,
+};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
@@ -101,27 +103,27 @@ impl Endpoint {
         self.answer(request, &body)
     }
 
-    /// Reads an answer. One without content is retryable: models that sample give another one.
+    /// Reads an answer. One without content or calls is retryable: models that sample give another one.
     fn answer(&self, request: &ModelRequest, body: &[u8]) -> Result<ModelAnswer, ModelError> {
         let unreadable = |what: &str| retryable("model_answer_unreadable", self.words(request, what));
         let completion: Completion = serde_json::from_slice(body)
             .map_err(|error| unreadable(&format!("answered what is not a chat completion: {error}")))?;
         let counted = completion.usage.and_then(counted);
-        let asked = request.prompt.len() + request.system.as_ref().map_or(0, String::len);
+        let asked = asked_bytes(request);
         let used = |answer: usize| {
             let estimated = || Usage { completion_tokens: estimate(answer), prompt_tokens: estimate(asked) };
             counted.unwrap_or_else(estimated)
         };
-        let text = self.text(request, completion.choices);
-        let text = text.map_err(|error| ModelError { usage: Some(used(0)), ..error })?;
-        let usage = used(text.len());
+        let said = self.said(request, completion.choices);
+        let (text, calls) = said.map_err(|error| ModelError { usage: Some(used(0)), ..error })?;
+        let usage = used(text.len() + calls.iter().map(|call| call.arguments.len()).sum::<usize>());
         let model =
             completion.model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
-        Ok(ModelAnswer { model, text, usage })
+        Ok(ModelAnswer { calls, model, text, usage })
     }
 
-    /// What it said, if it said all of it.
-    fn text(&self, request: &ModelRequest, choices: Vec<Choice>) -> Result<String, ModelError> {
+    /// What it said, if it said all of it, and the calls that it asks for.
+    fn said(&self, request: &ModelRequest, choices: Vec<Choice>) -> Result<(String, Vec<ToolAsked>), ModelError> {
         let unreadable = |what: &str| retryable("model_answer_unreadable", self.words(request, what));
         let choice = choices.into_iter().next().ok_or_else(|| unreadable("answered without a choice"))?;
         match choice.finish_reason.as_deref() {
@@ -139,7 +141,14 @@ impl Endpoint {
             let what = format!("refused to answer: {}", Quotation::all(refusal).shown(&self.scrubber));
             return Err(permanent("model_refused", self.words(request, &what)));
         }
-        choice.message.content.ok_or_else(|| unreadable("answered without content"))
+        let calls = choice.message.tool_calls.unwrap_or_default();
+        let calls = calls.into_iter().map(call_asked).collect::<Option<Vec<ToolAsked>>>();
+        let calls = calls.ok_or_else(|| unreadable("asked for a call that cannot be read"))?;
+        match choice.message.content {
+            Some(text) => Ok((text, calls)),
+            None if calls.is_empty() => Err(unreadable("answered without content")),
+            None => Ok((String::new(), calls)),
+        }
     }
 
     async fn refused(&self, request: &ModelRequest, mut response: Response, deadline: Deadline) -> ModelError {
@@ -203,6 +212,12 @@ fn body(model: &str, request: &ModelRequest) -> Value {
         messages.push(json!({ "role": "system", "content": system }));
     }
     messages.push(json!({ "role": "user", "content": request.prompt }));
+    for turn in &request.turns {
+        messages.push(said_before(turn));
+        let result = |call: &PastCall| json!({ "role": "tool", "tool_call_id": call.asked.id, "content": call.result });
+        messages.extend(turn.calls.iter().map(result));
+        messages.extend(turn.reply.as_ref().map(|reply| json!({ "role": "user", "content": reply })));
+    }
     let mut body = json!({ "messages": messages, "model": model, "stream": false });
     if let Some(max_tokens) = request.max_tokens {
         body["max_tokens"] = json!(max_tokens);
@@ -213,7 +228,72 @@ fn body(model: &str, request: &ModelRequest) -> Value {
     if request.format == AnswerFormat::Json {
         body["response_format"] = json!({ "type": "json_object" });
     }
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(offer).collect();
+        // What it has called before needs to be known to it all the same.
+        body["tool_choice"] = json!(if request.may_call { "auto" } else { "none" });
+    }
     body
+}
+
+fn offer(tool: &ToolOffer) -> Value {
+    let parameters =
+        tool.input_schema.as_ref().map_or_else(|| json!({ "type": "object" }), |schema| schema.value().clone());
+    let mut function = json!({ "name": tool.name, "parameters": parameters });
+    if let Some(description) = &tool.description {
+        function["description"] = json!(description);
+    }
+    json!({ "type": "function", "function": function })
+}
+
+/// What a model has said before, as it said it.
+fn said_before(turn: &PastTurn) -> Value {
+    let call = |call: &PastCall| {
+        let own = call.asked.provider.as_ref().and_then(|provider| provider.as_object().cloned());
+        let mut said = Value::Object(own.unwrap_or_default());
+        let (id, name, arguments) = (&call.asked.id, &call.asked.name, &call.asked.arguments);
+        said["id"] = json!(id);
+        said["type"] = json!("function");
+        said["function"] = json!({ "name": name, "arguments": arguments });
+        said
+    };
+    if turn.calls.is_empty() {
+        return json!({ "role": "assistant", "content": turn.text });
+    }
+    let content = Some(&turn.text).filter(|text| !text.is_empty());
+    json!({ "role": "assistant", "content": content, "tool_calls": turn.calls.iter().map(call).collect::<Value>() })
+}
+
+/// A call that a model asks for. What the provider says beside it goes back as it came: some need it.
+fn call_asked(call: Value) -> Option<ToolAsked> {
+    let Value::Object(mut said) = call else { return None };
+    let Some(Value::Object(mut function)) = said.remove("function") else { return None };
+    let Some(Value::String(name)) = function.remove("name") else { return None };
+    let arguments = match function.remove("arguments") {
+        Some(Value::String(text)) => text,
+        None | Some(Value::Null) => String::new(),
+        // Some servers write the object itself.
+        Some(other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_))) => other.to_string(),
+    };
+    let id = match said.remove("id") {
+        Some(Value::String(id)) => id,
+        _ => String::new(),
+    };
+    said.remove("type");
+    said.remove("index");
+    let provider = if said.is_empty() { None } else { Some(Json::checked(Value::Object(said)).ok()?) };
+    Some(ToolAsked { arguments, id, name, provider, tool: None })
+}
+
+/// The bytes of all that a model is asked.
+fn asked_bytes(request: &ModelRequest) -> usize {
+    let turn = |turn: &PastTurn| {
+        let call = |call: &PastCall| call.asked.arguments.len() + call.result.len();
+        turn.text.len() + turn.reply.as_ref().map_or(0, String::len) + turn.calls.iter().map(call).sum::<usize>()
+    };
+    let tools = request.tools.iter().map(|tool| offer(tool).to_string().len()).sum::<usize>();
+    let system = request.system.as_ref().map_or(0, String::len);
+    request.prompt.len() + system + tools + request.turns.iter().map(turn).sum::<usize>()
 }
 
 /// What the endpoint has counted. None where it cannot be read: an answer that was paid for is not asked again for that.
@@ -248,4 +328,5 @@ struct Choice {
 struct Message {
     content: Option<String>,
     refusal: Option<String>,
+    tool_calls: Option<Vec<Value>>,
 }

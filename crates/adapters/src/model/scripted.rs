@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aetheris_core::event::Usage;
+use aetheris_core::event::{ToolAsked, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::plan::AnswerFormat;
 use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// The provider's name.
 pub(super) const SCRIPTED: &str = "scripted";
@@ -18,10 +18,13 @@ pub(super) const SCRIPTED: &str = "scripted";
 const QUESTION: &str = "approve or reject";
 
 /// The built-in scripts: `echo` answers with the prompt; `approve` and `reject` with their names;
-/// `refund` with `approve` where the prompt asks to "approve or reject", else with the prompt.
-const BUILT_IN: [&str; 4] = ["approve", "echo", "refund", "reject"];
+/// `refund` with `approve` where the prompt asks to "approve or reject", else with the prompt; `tools` calls each tool that it is
+/// told of, one after the other, with the prompt where that is a JSON object, and then answers with the last result.
+const BUILT_IN: [&str; 5] = ["approve", "echo", "refund", "reject", "tools"];
 
-type Rule = dyn Fn(&ModelRequest) -> Result<String, ModelError> + Send + Sync;
+/// What a scripted model says: a text, and the calls that it asks for.
+type Said = (String, Vec<ToolAsked>);
+type Rule = dyn Fn(&ModelRequest) -> Result<Said, ModelError> + Send + Sync;
 
 /// How a scripted model answers. The answer to a request for JSON is made JSON: a text that is none is
 /// quoted. Usage counts words.
@@ -31,7 +34,17 @@ pub struct Script(Arc<Rule>);
 impl Script {
     /// Answers by a function of the request.
     pub fn rule(rule: impl Fn(&ModelRequest) -> Result<String, ModelError> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(rule))
+        Self(Arc::new(move |request| rule(request).map(|text| (text, Vec::new()))))
+    }
+
+    /// Answers by a function of the request, with calls of tools by their names and arguments.
+    pub fn calling(
+        rule: impl Fn(&ModelRequest) -> Result<(String, Vec<(String, Json)>), ModelError> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(move |request| {
+            let (text, calls) = rule(request)?;
+            Ok((text, calls.into_iter().map(|(name, input)| asked(&name, &input)).collect()))
+        }))
     }
 
     /// Gives these answers in turn, over all jobs together, and the last of them for ever.
@@ -69,26 +82,49 @@ impl Scripts {
     }
 
     pub(super) fn complete(&self, name: &str, request: &ModelRequest) -> Result<ModelAnswer, ModelError> {
-        let text = match self.0.get(name) {
+        let (text, calls) = match self.0.get(name) {
             Some(Script(rule)) => rule(request)?,
-            None => built_in(name, &request.prompt),
+            None => built_in(name, request),
         };
         let text = match request.format {
             AnswerFormat::Json if Json::parse(text.as_bytes()).is_err() => Value::String(text).to_string(),
             AnswerFormat::Json | AnswerFormat::Text => text,
         };
+        let turns =
+            request.turns.iter().flat_map(|turn| turn.calls.iter().map(|call| &call.result).chain([&turn.text]));
         let asked = request.system.as_deref().map_or(0, words) + words(&request.prompt);
+        let asked = turns.map(|text| words(text)).fold(asked, u64::saturating_add);
         let usage = Usage { completion_tokens: words(&text), prompt_tokens: asked };
-        Ok(ModelAnswer { model: request.model.clone(), text, usage })
+        Ok(ModelAnswer { calls, model: request.model.clone(), text, usage })
     }
 }
 
-fn built_in(name: &str, prompt: &str) -> String {
-    match name {
+fn built_in(name: &str, request: &ModelRequest) -> Said {
+    let prompt = &request.prompt;
+    let text = match name {
         "approve" | "reject" => name.to_owned(),
         "refund" if prompt.to_lowercase().contains(QUESTION) => "approve".to_owned(),
+        "tools" => return each_tool(request),
         _ => prompt.to_owned(),
+    };
+    (text, Vec::new())
+}
+
+/// Calls the next tool, as long as there is one.
+fn each_tool(request: &ModelRequest) -> Said {
+    let next = request.tools.get(request.turns.len()).filter(|_| request.may_call);
+    let input = Json::parse(request.prompt.as_bytes()).ok().filter(|input| input.is_object());
+    match next {
+        Some(tool) => (String::new(), vec![asked(&tool.name, &input.unwrap_or_else(|| Json::new(json!({}))))]),
+        None => {
+            let last = request.turns.iter().rev().find_map(|turn| turn.calls.last());
+            (last.map_or_else(|| request.prompt.clone(), |call| call.result.clone()), Vec::new())
+        }
     }
+}
+
+fn asked(name: &str, input: &Json) -> ToolAsked {
+    ToolAsked { arguments: input.to_string(), id: String::new(), name: name.to_owned(), provider: None, tool: None }
 }
 
 pub(super) fn words(text: &str) -> u64 {

@@ -331,7 +331,7 @@ async fn scripts_answer_by_their_rules() {
     ];
     for (model, prompt, text, prompt_tokens, completion_tokens) in cases {
         let usage = Usage { completion_tokens, prompt_tokens };
-        let expected = ModelAnswer { model: model.to_owned(), text: text.to_owned(), usage };
+        let expected = ModelAnswer { calls: Vec::new(), model: model.to_owned(), text: text.to_owned(), usage };
         assert_eq!(book.complete(request(model, prompt)).await, Ok(expected), "{model}");
     }
     for (prompt, text) in [("plain", "\"plain\""), ("{\"a\": 1}", "{\"a\": 1}")] {

@@ -9,9 +9,13 @@ use crate::error::Code;
 use crate::read::{Fields, Item, listed, shortened};
 use crate::tree::Data;
 
-const KINDS: [(&str, Kind); 4] =
-    [("tool", Kind::Tool), ("llm", Kind::Llm), ("transform", Kind::Transform), ("job", Kind::Job)];
-const KINDS_NOT_YET: [&str; 1] = ["agent"];
+const KINDS: [(&str, Kind); 5] = [
+    ("tool", Kind::Tool),
+    ("llm", Kind::Llm),
+    ("transform", Kind::Transform),
+    ("job", Kind::Job),
+    ("agent", Kind::Agent),
+];
 const ON_ITEM_FAILURE: [(&str, OnItemFailure); 2] =
     [("stop", OnItemFailure::Stop), ("collect", OnItemFailure::Collect)];
 /// Keys that only a whole node has.
@@ -110,7 +114,7 @@ impl<'t> Reader<'_, 't> {
                 item.wrong(self.errors, Code::BadValue, message);
                 None
             }
-            _ => item.choice(&KINDS, &KINDS_NOT_YET, self.errors),
+            _ => item.choice(&KINDS, &[], self.errors),
         });
         let when = fields.take("when").and_then(|item| self.condition(&item));
         self.work(&mut fields, kind, when, false, &[])

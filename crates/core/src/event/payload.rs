@@ -6,12 +6,14 @@ mod job;
 mod refine;
 #[cfg(test)]
 mod tests;
+mod turn;
 mod value;
 
 pub use branch::*;
 pub use child::*;
 pub use job::*;
 pub use refine::*;
+pub use turn::*;
 pub use value::*;
 
 use std::collections::BTreeMap;
@@ -64,13 +66,16 @@ pub struct NodeStarted {
     /// 1, 2, …
     #[serde(rename = "try")]
     pub number: u32,
+    /// Whether it is a loop, whose turns are steps of their own.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub turns: bool,
 }
 
 impl NodeStarted {
     /// A try of a step before which nothing is open.
     #[must_use]
     pub fn new(node: impl Into<StepPath>, number: u32) -> Self {
-        Self { items: None, needs: BTreeMap::new(), node: node.into(), number }
+        Self { items: None, needs: BTreeMap::new(), node: node.into(), number, turns: false }
     }
 }
 
@@ -186,10 +191,16 @@ pub struct NodeFinished {
     pub output: Option<Json>,
     /// How it ended.
     pub result: StepResult,
+    /// It is a call of a loop that has failed, and is known not to have happened: the model is told, and the loop goes on.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub told: bool,
     /// How long its body took, by the boot clock of its process: for plain steps, whose start may be written
     /// with their end. In microseconds.
     #[serde(default, skip_serializing_if = "is_none")]
     pub took_us: Option<u64>,
+    /// What a turn of a loop came to, if it is one.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub turn: Option<Box<Turn>>,
     /// What was said of its output, where something is to be said; of a critic's step, what that says.
     #[serde(default, skip_serializing_if = "is_none")]
     pub verdict: Option<Verdict>,
@@ -199,8 +210,19 @@ impl NodeFinished {
     /// An end of which nothing more is told.
     #[must_use]
     pub fn new(node: impl Into<StepPath>, result: StepResult) -> Self {
-        let (absorbed, given_up, node) = (false, false, node.into());
-        Self { absorbed, error: None, given_up, model: None, node, output: None, result, took_us: None, verdict: None }
+        Self {
+            absorbed: false,
+            error: None,
+            given_up: false,
+            model: None,
+            node: node.into(),
+            output: None,
+            result,
+            told: false,
+            took_us: None,
+            turn: None,
+            verdict: None,
+        }
     }
 }
 

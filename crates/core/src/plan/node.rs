@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JobNode, Join, MapNode, OnFailure};
+use super::{AgentNode, JobNode, Join, MapNode, OnFailure};
 use crate::id::{NodeId, ToolName};
 use crate::json::Json;
 use crate::retry::RetryPolicy;
@@ -106,6 +106,8 @@ pub struct WaitNode {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeKind {
+    /// A model and tools by turns.
+    Agent(AgentNode),
     /// A gate: completes with `true` where its `when` holds, else it is skipped.
     Condition,
     /// What a model is asked about the outputs of other nodes. It is not scheduled by itself: it runs as the step `n/critic` of
@@ -137,6 +139,7 @@ impl NodeKind {
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
+            Self::Agent(_) => "agent",
             Self::Condition => "condition",
             Self::Critic(_) => "critic",
             Self::Job(_) => "job",
@@ -154,7 +157,8 @@ impl NodeKind {
     pub const fn waits(&self) -> bool {
         match self {
             Self::Sleep(_) | Self::Wait(_) => true,
-            Self::Condition
+            Self::Agent(_)
+            | Self::Condition
             | Self::Critic(_)
             | Self::Job(_)
             | Self::Llm(_)
@@ -168,7 +172,7 @@ impl NodeKind {
     #[must_use]
     pub const fn is_for_items(&self) -> bool {
         match self {
-            Self::Job(_) | Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
+            Self::Agent(_) | Self::Job(_) | Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
             Self::Condition | Self::Critic(_) | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
         }
     }
@@ -216,10 +220,28 @@ impl Work {
     pub const fn map(&self) -> Option<&MapNode> {
         match &self.kind {
             NodeKind::Map(map) => Some(map),
+            NodeKind::Agent(_)
+            | NodeKind::Condition
+            | NodeKind::Critic(_)
+            | NodeKind::Job(_)
+            | NodeKind::Llm(_)
+            | NodeKind::Sleep(_)
+            | NodeKind::Tool { .. }
+            | NodeKind::Transform(_)
+            | NodeKind::Wait(_) => None,
+        }
+    }
+
+    /// The loop that it is, if it is one.
+    #[must_use]
+    pub const fn agent(&self) -> Option<&AgentNode> {
+        match &self.kind {
+            NodeKind::Agent(agent) => Some(agent),
             NodeKind::Condition
             | NodeKind::Critic(_)
             | NodeKind::Job(_)
             | NodeKind::Llm(_)
+            | NodeKind::Map(_)
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }
             | NodeKind::Transform(_)

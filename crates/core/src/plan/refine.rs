@@ -26,10 +26,11 @@ impl Node {
 }
 
 impl CompiledPlan {
-    /// The critic that judges the output of a step: none that of an item, or of a critic.
+    /// The critic that judges the output of a step: none that of an item, of a critic, or of a part of a loop.
     #[must_use]
     pub fn critic_of(&self, node: &Node, path: &StepPath) -> Option<&Node> {
-        let critic = node.critic.as_ref().filter(|_| path.item().is_none() && !path.is_critic())?;
+        let critic =
+            node.critic.as_ref().filter(|_| path.item().is_none() && !path.is_critic() && path.is_outside_loop())?;
         self.node(critic)
     }
 }
@@ -66,11 +67,13 @@ pub fn refused_rounds(node: &Node, tools: &BTreeMap<ToolName, Tool>) -> Vec<Grap
     let again = works.filter(|(work, by_critic)| (*by_critic || work.validate.is_some()) && work.max_refines() > 0);
     let refused = |(work, by_critic): (&Work, bool)| match &work.kind {
         NodeKind::Map(_) => Some(GraphError::MapRefines(node.id.clone())),
-        NodeKind::Tool { tool, .. } if !work.refine_repeats_effect => {
-            let repeats = tools.get(tool).is_some_and(|tool| tool.effect.must_not_repeat());
-            repeats.then(|| GraphError::RepeatsEffect { by_critic, node: node.id.clone(), tool: tool.clone() })
+        NodeKind::Agent(_) | NodeKind::Tool { .. } if !work.refine_repeats_effect => {
+            let repeats = |tool: &&ToolName| tools.get(*tool).is_some_and(|tool| tool.effect.must_not_repeat());
+            let tool = work.tools().find(repeats)?;
+            Some(GraphError::RepeatsEffect { by_critic, node: node.id.clone(), tool: tool.clone() })
         }
-        NodeKind::Condition
+        NodeKind::Agent(_)
+        | NodeKind::Condition
         | NodeKind::Critic(_)
         | NodeKind::Llm(_)
         | NodeKind::Sleep(_)

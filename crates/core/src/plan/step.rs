@@ -1,6 +1,7 @@
 //! A step as its plan describes it: where it is, and what is done there.
 
 use super::{CompiledPlan, MapNode, Node, Work};
+use crate::id::ToolName;
 use crate::path::StepPath;
 
 /// A node, the work for one item of a node, a further round of one of these, or what a critic is asked about one.
@@ -31,7 +32,7 @@ impl<'p> Step<'p> {
     /// Whether its output is judged, so that it may be rejected and the work done again.
     #[must_use]
     pub fn is_judged(&self) -> bool {
-        let of_node = self.path.item().is_none() && !self.path.is_critic();
+        let of_node = self.path.item().is_none() && !self.path.is_critic() && self.path.is_outside_loop();
         self.work.validate.is_some() || (of_node && self.node.critic.is_some())
     }
 
@@ -44,9 +45,9 @@ impl<'p> Step<'p> {
 }
 
 impl CompiledPlan {
-    /// The step of one path, if the plan has such a step.
-    #[must_use]
-    pub fn step(&self, path: &StepPath) -> Option<Step<'_>> {
+    /// The step of one path, if the plan has such a step. `called` is the tool that it calls, if it is a call of a loop; where
+    /// that has none of the name that was asked for, the call is the loop's own work.
+    pub(crate) fn step_of(&self, path: &StepPath, called: Option<&ToolName>) -> Option<Step<'_>> {
         let node = self.node(path.node())?;
         let work = match path.item() {
             None => &node.work,
@@ -56,7 +57,11 @@ impl CompiledPlan {
             Some(judged) => &self.critic_of(node, &judged)?.work,
             None => work,
         };
-        let may_be = path.round() <= work.max_refines() && path.is_outside_loop();
+        let of_part = match called {
+            Some(tool) => self.call_of(path.node(), tool)?,
+            None => of_part,
+        };
+        let may_be = path.round() <= work.max_refines() && (path.is_outside_loop() || work.agent().is_some());
         may_be.then(|| Step { node, path: path.clone(), work: of_part })
     }
 }

@@ -94,8 +94,14 @@ impl ToolKind {
 /// A tool as the plan pins it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
+    /// What models are told of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// What repeating a call would do.
     pub effect: EffectClass,
+    /// The JSON Schema of the input that a model may give it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_schema: Option<Json>,
     /// How it is reached.
     pub kind: ToolKind,
     /// What is done when a call's outcome is unknown. Empty means fail.
@@ -114,6 +120,21 @@ pub struct Tool {
 }
 
 impl Tool {
+    /// A tool of which nothing else is said.
+    #[must_use]
+    pub const fn new(effect: EffectClass, kind: ToolKind) -> Self {
+        Self {
+            description: None,
+            effect,
+            input_schema: None,
+            kind,
+            on_in_doubt: Vec::new(),
+            refuses: false,
+            timeout: None,
+            version: None,
+        }
+    }
+
     /// The policy at a place of the tool's list; behind its end there is none.
     #[must_use]
     pub fn policy_at(&self, place: u32) -> Option<&DoubtPolicy> {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::at_work;
+use super::{at_work, turns};
 use crate::id::NodeId;
 use crate::limits;
 use crate::path::StepPath;
-use crate::plan::{CompiledPlan, MapNode, Node, Step};
+use crate::plan::{AgentNode, CompiledPlan, MapNode, Node, Step};
 use crate::state::{Child, ItemsState, JobState};
 use crate::step::StepStatus;
 
@@ -22,9 +22,16 @@ fn under_way<'a, 's>(state: &'s JobState, node: &'a Node) -> Option<(&'a MapNode
 }
 
 /// How many items of a map are worked on at once.
-#[must_use]
-pub fn items_at_once(map: &MapNode) -> usize {
+fn items_at_once(map: &MapNode) -> usize {
     usize::try_from(map.concurrency).unwrap_or(usize::MAX).clamp(1, limits::PARALLEL_STEPS_MAX)
+}
+
+/// How many bodies of one node may be under way at once: of a map so many items as it says, of a loop so many calls.
+#[must_use]
+pub fn bodies_at_once(node: &Node) -> usize {
+    let items = node.work.map().map_or(1, items_at_once);
+    let work = node.work.each().unwrap_or(&node.work);
+    items.saturating_mul(work.agent().map_or(1, AgentNode::calls_at_once))
 }
 
 /// The steps of a node that may be worked on: of a map those of its items that have begun and do not wait, then the next
@@ -34,7 +41,9 @@ pub(super) fn steps_of<'a>(
     node: &'a Node,
     waits: &impl Fn(&StepPath) -> bool,
 ) -> Vec<Step<'a>> {
-    let Some((map, items)) = under_way(state, node) else { return vec![at_work(state, plan, Step::from(node))] };
+    let Some((map, items)) = under_way(state, node) else {
+        return turns::parts_of((state, plan), at_work(state, plan, Step::from(node)), waits);
+    };
     let Left { mut steps, room } = left((state, plan), node, (map, items), waits);
     if items.stopped_by.is_none() {
         steps.extend((items.begun..items.count).take(room).map(|item| Step::of_item(node, map, item)));
@@ -56,34 +65,42 @@ fn left<'a>(
 ) -> Left<'a> {
     let stopped = items.stopped_by.is_some();
     let begun = items.open.iter().map(|item| at_work(state, plan, Step::of_item(node, map, *item)));
-    let (mut with_children, mut steps) = (0, Vec::new());
+    let (mut busy, mut steps) = (0, Vec::new());
     for step in begun {
         // Others work on it: it keeps its place. Also once its map has failed it goes on when its child has ended.
         let child = state.steps.get(&step.path).and_then(|step| step.child.as_ref());
-        let waits = waits(&step.path);
         let with_child = child.is_some_and(Child::is_awaited);
-        with_children += usize::from(waits && with_child);
-        if !waits || (stopped && !with_child) {
-            steps.push(step);
-        }
+        let waits = |path: &StepPath| waits(path) && (with_child || !stopped);
+        let of_item = turns::parts_of((state, plan), step, &waits);
+        busy += usize::from(with_child || !of_item.is_empty());
+        steps.extend(of_item);
     }
-    Left { room: items_at_once(map).saturating_sub(steps.len() + with_children), steps }
+    Left { room: items_at_once(map).saturating_sub(busy), steps }
 }
 
-/// What is left of maps with which the job fails: the items that are to be given up, then the maps themselves. Nothing else
-/// of the job goes on.
+/// What is left of maps and loops with which the job fails: the items and calls that are to be given up, then the maps and loops
+/// themselves. Nothing else of the job goes on.
 #[must_use]
 pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan, waits: impl Fn(&StepPath) -> bool) -> Vec<Step<'a>> {
     let waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
-    let failed = state.steps.iter().filter(|(path, step)| path.item().is_some() && step.fails_job());
-    let nodes: BTreeSet<&NodeId> = failed.map(|(path, _)| path.node()).collect();
+    let failed = || state.steps.iter().filter(|(_, step)| step.fails_job()).map(|(path, _)| path);
+    // A loop ends with its part, before the map that it is an item of.
+    let loops: BTreeSet<StepPath> = failed().filter(|path| !path.is_outside_loop()).map(StepPath::of_loop).collect();
+    let loops = loops.iter().filter(|path| state.step_status(path) == StepStatus::Running);
+    let loops = loops.filter_map(|path| turns::step_at(state, plan, path));
+    let left: Vec<Step<'a>> = loops.flat_map(|step| turns::parts_of((state, plan), step, &waits)).collect();
+    if !left.is_empty() {
+        return left;
+    }
+    let items = failed().filter(|path| path.item().is_some());
+    let nodes: BTreeSet<&NodeId> = items.map(StepPath::node).collect();
     let running = nodes.into_iter().filter(|node| state.node_status(node) == StepStatus::Running);
     running.filter_map(|node| plan.node(node)).flat_map(|node| steps_of((state, plan), node, &waits)).collect()
 }
 
-/// Whether a node is a map all of whose items that have not ended wait, and no other may begin.
+/// Whether a node waits: all that could go on of it does, and nothing of it may begin.
 pub(super) fn all_wait<'a>((state, plan): Job<'_, 'a>, node: &'a Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
-    let Some(under_way) = under_way(state, node) else { return false };
+    let Some(under_way) = under_way(state, node) else { return steps_of((state, plan), node, waits).is_empty() };
     let (_, items) = under_way;
     let Left { room, steps } = left((state, plan), node, under_way, waits);
     let begins = items.stopped_by.is_none() && items.begun < items.count && room > 0;

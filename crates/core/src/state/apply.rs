@@ -150,9 +150,11 @@ impl JobState {
     }
 
     pub(super) fn step(&mut self, node: &StepPath, trigger: StepTrigger) -> Result<&mut StepState, Illegal> {
-        if node.item().is_some() && node.is_base() {
+        if (node.item().is_some() && node.is_base()) || !node.is_outside_loop() {
             let to = self.step_status(node).next(trigger);
-            self.note_item(node, to.map_err(|source| Illegal::Step { node: node.clone(), source })?)?;
+            let to = to.map_err(|source| Illegal::Step { node: node.clone(), source })?;
+            self.note_item(node, to)?;
+            self.note_part(node, to)?;
         }
         let step = self.steps.entry(node.clone()).or_default();
         step.status = step.status.next(trigger).map_err(|source| Illegal::Step { node: node.clone(), source })?;
@@ -273,6 +275,7 @@ impl JobState {
             let open = e.needs.iter().filter(|(_, need)| **need == BranchStatus::Open);
             step.open = open.map(|(node, _)| node.clone()).collect();
             step.items = e.items.map(ItemsState::new);
+            step.turns = e.turns.then(Box::default);
         }
         step.retry_at = None;
         step.retry_delay = None;
@@ -300,6 +303,7 @@ impl JobState {
             items.is_over() && whole && !(e.absorbed && items.lost_by.is_some())
         };
         self.require_current_part(&e.node)?;
+        self.check_loop(e)?;
         let step = self.step(&e.node, ending(e))?;
         if step.items.as_ref().is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
@@ -319,9 +323,7 @@ impl JobState {
         } else if success && step.output.is_none() {
             step.output = Some(untold_output(step));
         }
-        if let Some(model) = &e.model {
-            self.tokens = self.tokens.saturating_add(model.usage.total());
-        }
+        self.count_tokens(&e.node, e.model.as_ref());
         if success || e.absorbed {
             self.reclaims = 0;
         }
@@ -344,9 +346,7 @@ impl JobState {
         }
         step.error = Some(e.error.clone());
         step.retry_delay = Some(Span::from_micros(e.after_us));
-        if let Some(model) = &e.model {
-            self.tokens = self.tokens.saturating_add(model.usage.total());
-        }
+        self.count_tokens(&e.node, e.model.as_ref());
         Ok(())
     }
 

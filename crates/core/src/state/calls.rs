@@ -49,6 +49,7 @@ impl JobState {
             phase: InvocationPhase::Started,
             tool: e.tool.clone(),
             tool_version: e.tool_version.clone(),
+            unknown: previous.as_ref().map_or(0, |earlier| earlier.unknown + u32::from(earlier.is_unknown())),
             unsent: previous.map_or(0, |earlier| earlier.unsent),
         });
         Ok(())

@@ -49,6 +49,9 @@ pub struct Invocation {
     pub tool: ToolName,
     /// Its version.
     pub tool_version: Option<String>,
+    /// How many of its permits before the current one were left without anybody knowing what became of their calls.
+    #[serde(default, skip_serializing_if = "usage::is_zero")]
+    pub unknown: u32,
     /// How many of its permits ended without a call having left.
     #[serde(default, skip_serializing_if = "usage::is_zero")]
     pub unsent: u32,
@@ -85,6 +88,16 @@ impl Invocation {
         matches!(
             self.phase,
             InvocationPhase::Resolved(DoubtOutcome::Unresolved) | InvocationPhase::Finished(InvocationOutcome::InDoubt)
+        )
+    }
+
+    /// Whether nobody knows what became of the call of its current permit.
+    pub(super) const fn is_unknown(&self) -> bool {
+        matches!(
+            self.phase,
+            InvocationPhase::Started
+                | InvocationPhase::Finished(InvocationOutcome::InDoubt)
+                | InvocationPhase::Resolved(DoubtOutcome::Unresolved)
         )
     }
 

@@ -71,10 +71,11 @@ impl JobState {
         self.step_of(path.node()).and_then(|map| map.items.as_ref())
     }
 
-    /// Whether a step is an item whose map has failed: it is given up.
+    /// Whether a step is an item whose map has failed, or a part of a loop that has failed: it is given up.
     #[must_use]
     pub fn is_stopped(&self, path: &StepPath) -> bool {
-        path.item().is_some() && self.items_of(path).is_some_and(|items| items.stopped_by.is_some())
+        let of_map = path.item().is_some() && self.items_of(path).is_some_and(|items| items.stopped_by.is_some());
+        of_map || self.is_of_failed_loop(path)
     }
 
     /// A step that is an item has moved.
@@ -88,7 +89,7 @@ impl JobState {
 
     /// An item has failed: the map ends with it, unless that collects failures.
     pub(super) fn note_item_failed(&mut self, e: &NodeFinished) {
-        let Some(item) = e.node.item().filter(|_| !e.given_up) else { return };
+        let Some(item) = e.node.item().filter(|_| !e.given_up && e.node.is_outside_loop()) else { return };
         let map = self.steps.get_mut(&StepPath::from(e.node.node()));
         if let Some(items) = map.and_then(|map| map.items.as_mut()).filter(|items| !(items.collect && e.absorbed)) {
             let first = |before: Option<u32>| Some(before.map_or(item, |first| first.min(item)));

@@ -16,6 +16,7 @@ mod stamp;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod usage;
 mod values;
 mod waits;
@@ -25,6 +26,7 @@ pub use blocks::{Blocked, Blocks};
 pub use children::{Child, ChildCount};
 pub use invocation::{Doubt, Invocation, InvocationPhase};
 pub use items::ItemsState;
+pub use turns::TurnsState;
 pub use values::Values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{
-    Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, Parent, PauseReason, Source, StepResult, TimerId,
+    Answer, DoubtOutcome, EndCause, Failure, InvocationOutcome, Parent, PauseReason, Source, StepResult, TimerId, Turn,
     Verdict, WaitEnd,
 };
 use crate::hash::Hash;
@@ -108,6 +110,12 @@ pub struct StepState {
     pub status: StepStatus,
     /// Tries so far.
     pub tries: u32,
+    /// What it came to beside its output, if it is a turn of a loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Box<Turn>>,
+    /// Its turns, if it is a loop that has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<Box<TurnsState>>,
     /// What it was given that nobody can compute again.
     #[serde(default, skip_serializing_if = "Values::is_none")]
     pub values: Values,
@@ -215,6 +223,8 @@ impl Default for StepState {
             started_at: None,
             status: StepStatus::Pending,
             tries: 0,
+            turn: None,
+            turns: None,
             values: Values::default(),
             verdict: None,
             wait_end: None,
@@ -432,7 +442,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 8;
+    pub const VERSION: u16 = 9;
 
     /// The hash of the canonical form of this state.
     #[must_use]

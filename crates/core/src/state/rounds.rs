@@ -14,12 +14,13 @@ impl JobState {
         base.in_round(self.steps.get(base).map_or(0, |step| step.round))
     }
 
-    /// What was asked of the critic of a node or an item, and its further rounds, in their order; those of which anything is
-    /// recorded.
+    /// What was asked of the critic of a node or an item, its further rounds, and the turns and calls of each that is a loop, in
+    /// their order; those of which anything is recorded.
     pub fn parts_of(&self, base: &StepPath) -> impl Iterator<Item = StepPath> {
         let of_round = |round: u32| {
             let path = base.in_round(round);
-            [(round > 0).then(|| path.clone()), Some(path.critic())].into_iter().flatten()
+            let turns = self.parts_of_loop(&path);
+            (round > 0).then(|| path.clone()).into_iter().chain(turns).chain([path.critic()])
         };
         (0..=self.newest_round(base).round()).flat_map(of_round).filter(|path| self.steps.contains_key(path))
     }
@@ -30,6 +31,8 @@ impl JobState {
         let of_rounds = self.step_status(path) == StepStatus::Refining;
         let at_it = !of_rounds
             && match path.judged() {
+                // Turns and calls ask for their loop (`note_part`).
+                _ if !path.is_outside_loop() => true,
                 Some(judged) => self.steps.get(&judged).is_some_and(StepState::waits_for_critic),
                 None if path.round() > 0 => {
                     let base = self.steps.get(&path.base());
@@ -44,6 +47,17 @@ impl JobState {
 
     /// A step has ended well, or its output is to be judged.
     pub(super) fn note_verdict(&mut self, e: &NodeFinished) -> Result<(), Illegal> {
+        if !e.node.is_outside_loop() {
+            if let Some(turn) = e.turn.as_deref() {
+                self.turn_ended(&e.node, turn);
+            }
+            return match e.verdict {
+                None => Ok(()),
+                Some(_) => {
+                    Err(Illegal::Contradiction(format!("`{}` is a part of a loop, which nobody judges", e.node)))
+                }
+            };
+        }
         let refused = |why: &str| Err(Illegal::Contradiction(format!("node `{}`: {why}", e.node)));
         let step = self.steps.get_mut(&e.node);
         match (e.verdict, e.node.is_critic()) {
@@ -81,6 +95,10 @@ impl JobState {
 
     /// A step has failed: so has what it is a round of, or what it was to judge.
     pub(super) fn part_failed(&mut self, e: &NodeFinished) -> Result<(), Illegal> {
+        if !e.node.is_outside_loop() {
+            self.part_of_loop_failed(e);
+            return Ok(());
+        }
         if let Some(judged) = e.node.judged() {
             self.fails_with(&judged, e)?;
         }
@@ -125,7 +143,8 @@ impl JobState {
             Some(Verdict::Pending | Verdict::Reject) => false,
         };
         let judged = e.node.judged().filter(|_| ends);
-        judged.into_iter().chain((ends && e.node.round() > 0).then(|| e.node.base()))
+        let of_round = ends && e.node.round() > 0 && e.node.is_outside_loop();
+        judged.into_iter().chain(of_round.then(|| e.node.base()))
     }
 }
 

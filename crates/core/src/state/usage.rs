@@ -3,6 +3,7 @@
 use super::{JobState, StepState};
 use crate::path::StepPath;
 use crate::plan::CompiledPlan;
+use crate::schedule;
 
 impl JobState {
     /// Tool calls so far: permits of ledger steps under which a call may have left, and tries of pure ones. A step whose
@@ -16,7 +17,7 @@ impl JobState {
     #[must_use]
     pub fn tool_calls_of(&self, path: &StepPath, plan: &CompiledPlan) -> u32 {
         let calls = |step: &StepState| {
-            plan.tool_of(plan.step(path)?.work)?;
+            plan.tool_of(schedule::step_at(self, plan, path)?.work)?;
             Some(step.invocation.as_ref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
         };
         self.steps.get(path).and_then(calls).unwrap_or(0)
@@ -56,8 +57,7 @@ mod tests {
     }
 
     fn tool(effect: EffectClass) -> Tool {
-        let kind = ToolKind::Function("f".to_owned());
-        Tool { effect, kind, on_in_doubt: Vec::new(), refuses: false, timeout: None, version: None }
+        Tool::new(effect, ToolKind::Function("f".to_owned()))
     }
 
     fn called(permit: u32, unsent: u32) -> Option<Invocation> {
@@ -73,6 +73,7 @@ mod tests {
             phase: InvocationPhase::Started,
             tool: "pay".into(),
             tool_version: None,
+            unknown: 0,
             unsent,
         })
     }

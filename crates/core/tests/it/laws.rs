@@ -163,7 +163,9 @@ proptest! {
                         | GraphError::MapRefines(_)
                         | GraphError::RepeatsEffect { .. } => prop_assert!(false, "nothing is judged: {error}"),
                         GraphError::BadItemKind { .. } => prop_assert!(false, "no map was drawn: {error}"),
-                        GraphError::UnknownTool { .. } => prop_assert!(false, "no node calls a tool"),
+                        GraphError::UnknownTool { .. } | GraphError::ToolNamesClash { .. } => {
+                            prop_assert!(false, "no node calls a tool");
+                        }
                         GraphError::Cycle(circle) => {
                             for pair in circle.windows(2) {
                                 prop_assert!(of(&pair[1])[0].needs.contains(&pair[0]), "{:?}", circle);

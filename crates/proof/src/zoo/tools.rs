@@ -136,7 +136,8 @@ impl Tools for Workbench {
 
 impl Models for Workbench {
     fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
-        let answer = ModelAnswer { model: request.model, text: request.prompt, usage: Usage::default() };
+        let answer =
+            ModelAnswer { calls: Vec::new(), model: request.model, text: request.prompt, usage: Usage::default() };
         Box::pin(std::future::ready(Ok(answer)))
     }
 

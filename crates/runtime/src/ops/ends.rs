@@ -166,6 +166,7 @@ mod tests {
             phase,
             tool: "t".into(),
             tool_version: None,
+            unknown: 0,
             unsent: 0,
         }
     }

@@ -15,6 +15,7 @@ use aetheris_core::ledger::{LedgerRow, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Tool};
+use aetheris_core::schedule;
 use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
 use aetheris_store::{EventRow, LedgerWrite, NewEffect, Purpose, Refusal, UnitOfWork};
@@ -245,7 +246,8 @@ impl Runtime {
                 draft.add(self.system.ids.as_ref(), Fact::with_effect(event, effect, commit))?;
             }
             None => {
-                let absorbed = plan.and_then(|plan| plan.step(node)).is_some_and(|step| step.absorbs());
+                let step = plan.and_then(|plan| schedule::step_at(&loaded.state, plan, node));
+                let absorbed = step.is_some_and(|step| step.absorbs());
                 self.not_happened(loaded, &mut draft, (event, &invocation, settle, absorbed), resolution)?;
             }
         }
@@ -332,7 +334,11 @@ impl Runtime {
             Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, model: None, node })?,
             Then::Fail => {
                 let (error, result) = (Some(error), StepResult::PermanentFailure);
-                draft.push(ids, NodeFinished { absorbed, error, ..NodeFinished::new(node, result) })?;
+                // The model of a loop is told of it, if nothing else may have happened of the call.
+                let call = draft.state().steps.get(&node).and_then(|step| step.invocation.as_ref());
+                let told = node.call().is_some() && !call.is_some_and(Invocation::may_have_happened);
+                let absorbed = absorbed || told;
+                draft.push(ids, NodeFinished { absorbed, error, told, ..NodeFinished::new(node, result) })?;
             }
         }
         Ok(())

@@ -338,7 +338,8 @@ pub fn schema_of(node: &Node) -> Option<&Json> {
 fn wait_of(node: &Node) -> Option<&WaitNode> {
     match &node.work.kind {
         NodeKind::Wait(wait) => Some(wait),
-        NodeKind::Condition
+        NodeKind::Agent(_)
+        | NodeKind::Condition
         | NodeKind::Job(_)
         | NodeKind::Critic(_)
         | NodeKind::Llm(_)

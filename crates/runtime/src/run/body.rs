@@ -65,7 +65,7 @@ impl Written {
 impl Body {
     pub(super) fn needs(&self) -> Needs {
         let (written, lease) = match self {
-            Self::FindAgent(_) | Self::Judge(..) => (Written::Nothing, LeaseNeed::Never),
+            Self::CheckInput(..) | Self::FindAgent(_) | Self::Judge(..) => (Written::Nothing, LeaseNeed::Never),
             Self::Rest(_) => (Written::All(Purpose::Record), LeaseNeed::Never),
             // A model takes seconds: the start is written even where it comes first, so that people see it.
             Self::Ask(..) if aetheris_fault::planted!("question-before-durable") => (Written::Sent, LeaseNeed::Before),
@@ -81,7 +81,7 @@ impl Body {
     /// Whether somebody outside the process can observe it.
     pub(super) fn leaves_process(&self) -> bool {
         match self {
-            Self::FindAgent(_) | Self::Judge(..) | Self::Rest(_) => false,
+            Self::CheckInput(..) | Self::FindAgent(_) | Self::Judge(..) | Self::Rest(_) => false,
             Self::Ask(..) => true,
             Self::Call(call, Role::Pure) => call.tool.kind.leaves_process(),
             Self::Call(_, Role::Permit(_) | Role::Reconcile(_)) => true,
@@ -128,7 +128,7 @@ impl Interrupts<'_> {
 /// Performs a body. `None` when it was interrupted and may be dropped: it counts for nothing.
 ///
 /// # Errors
-/// A kept signal cannot be judged, or an agent not looked up.
+/// A kept signal or an input cannot be judged, or an agent not looked up.
 pub(super) async fn perform(
     rt: &Runtime,
     until: Interrupts<'_>,
@@ -159,6 +159,7 @@ pub(super) async fn perform(
             let arrival = judge(rt, &reached, &schema).await?;
             Some(Said::Judged(reached, arrival))
         }
+        Body::CheckInput(input, schema) => Some(Said::InputChecked(rt.plans.violations(&schema, &input).await?)),
         Body::FindAgent(wanted) => {
             let found = find_agent(rt, &wanted).await?;
             Some(Said::AgentFound(wanted, found))

@@ -18,7 +18,7 @@ pub(super) fn over_budget(view: &View<'_>) -> Option<Failure> {
 pub(super) fn over_budget_after(view: &View<'_>, used: u64) -> Option<Failure> {
     let budget = view.plan.plan().budget;
     let exceeded = |what: String| Failure::new(BUDGET_EXCEEDED, what);
-    match kind::uses(&view.work.kind) {
+    match kind::uses(view) {
         Uses::Tokens => {
             let tokens = view.state.tokens.saturating_add(used);
             let max = budget.max_tokens.filter(|max| tokens >= *max)?;

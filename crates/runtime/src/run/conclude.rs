@@ -7,6 +7,7 @@ use aetheris_core::event::Failure;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Step;
+use aetheris_core::schedule;
 use aetheris_store::Purpose;
 
 use super::bodies::{Bodies, Ended, Position, UnderWay};
@@ -23,9 +24,9 @@ impl<'r> Run<'r> {
     ) -> Result<(), Stop> {
         let Ended { path, said } = ended;
         let plan = Arc::clone(&self.plan);
-        let (Some(said), Some(step)) = (said?, plan.step(&path)) else { return Ok(()) };
+        let (Some(said), Some(step)) = (said?, schedule::step_at(self.state(), &plan, &path)) else { return Ok(()) };
         let stops = self.failed || self.is_to_stop() || self.is_stopped(&path);
-        if stops && matches!(said, Said::Rested | Said::Judged(..) | Said::AgentFound(..)) {
+        if stops && matches!(said, Said::Rested | Said::Judged(..) | Said::AgentFound(..) | Said::InputChecked(_)) {
             return Ok(());
         }
         self.answered |= under_way.leaves;
@@ -77,7 +78,7 @@ impl<'r> Run<'r> {
         }
         let plan = Arc::clone(&self.plan);
         while let Some((Ended { path, said }, _)) = bodies.next().await {
-            if let (Ok(Some(said)), Some(step)) = (said, plan.step(&path)) {
+            if let (Ok(Some(said)), Some(step)) = (said, schedule::step_at(self.state(), &plan, &path)) {
                 self.owed = self.owed_after(&step, said);
                 deposited = deposited.and(bodies.beside(self.deposit_owed()).await);
             }

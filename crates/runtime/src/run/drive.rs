@@ -96,7 +96,8 @@ impl<'r> Run<'r> {
         if self.failed || aetheris_fault::planted!("left-call-out-of-turn") {
             return Vec::new();
         }
-        self.state().steps.keys().filter(|path| self.has_open_call(path)).filter_map(|path| plan.step(path)).collect()
+        let open = self.state().steps.keys().filter(|path| self.has_open_call(path));
+        open.filter_map(|path| schedule::step_at(self.state(), plan, path)).collect()
     }
 
     pub(super) fn bound(&self) -> usize {

@@ -12,9 +12,9 @@ use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::state::Invocation;
 use aetheris_store::LedgerWrite;
 
-use super::judge;
 use super::prepared::{Prepared, TryFailed};
 use super::view::View;
+use super::{judge, kind};
 use crate::draft::Fact;
 use crate::names;
 use crate::ops::{Known, known_outcome, unanswered};
@@ -35,7 +35,8 @@ fn start_with(view: &View<'_>, items: Option<Items>) -> Prepared {
         return Prepared::default();
     }
     let needs = needs(view);
-    Prepared::of([Fact::of(NodeStarted { items, needs, ..NodeStarted::new(view.path.clone(), number) })])
+    let turns = view.work.agent().is_some() && view.path.is_outside_loop();
+    Prepared::of([Fact::of(NodeStarted { items, needs, turns, ..NodeStarted::new(view.path.clone(), number) })])
 }
 
 /// What an eager node sees of those before it, for all of its tries: how those that it needs stand, and which of the others
@@ -93,10 +94,11 @@ pub(super) fn fail_job(view: &View<'_>, error: Failure) -> Prepared {
 /// The step fails with its last try. A call whose outcome is unknown is given up with it.
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
     let TryFailed { error, given_up, model, of_job, took_us, .. } = failed;
-    let absorbed = view.absorbs() && !of_job;
+    let told = view.path.call().is_some() && !of_job && !given_up && kind::agent::is_told(view);
+    let absorbed = told || (view.absorbs() && !of_job);
     let error = if view.path.is_critic() && !of_job { judge::critic_failed(view, &error) } else { error };
     let end = NodeFinished::new(view.path.clone(), result);
-    let event = NodeFinished { absorbed, error: Some(error), given_up, model, took_us, ..end };
+    let event = NodeFinished { absorbed, error: Some(error), given_up, model, told, took_us, ..end };
     let given_up = view.invocation().and_then(|call| unanswered(&view.rows.ledger, call));
     Prepared::of([match given_up {
         Some(settle) => Fact::with_ledger(event, LedgerWrite::Settle(settle)),

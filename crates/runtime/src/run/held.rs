@@ -216,14 +216,14 @@ impl<'r> Run<'r> {
 fn waits_still(state: &JobState, plan: &CompiledPlan, others: bool) -> Option<JobWaiting> {
     let old = |blocked: &&Blocked| blocked.since != Timestamp::default();
     let open: Vec<&Blocked> = state.blocks.iter().filter(old).collect();
-    let short = open.iter().find(|blocked| !kind::parks(plan, blocked));
+    let short = open.iter().find(|blocked| !kind::parks(state, plan, blocked));
     let blocked = if others { short } else { short.or(open.first()) }?;
     aetheris_fault::sometimes!(BlockedStill);
     Some(JobWaiting {
         correlation_key: blocked.correlation_key.clone(),
         doubt: blocked.doubt,
         node: blocked.node.clone(),
-        park: kind::parks(plan, blocked),
+        park: kind::parks(state, plan, blocked),
         reason: blocked.reason.clone(),
         wait_type: blocked.wait_type,
     })

@@ -16,9 +16,9 @@ use aetheris_core::step::StepStatus;
 use aetheris_expr::Judged;
 use serde_json::{Value, json};
 
-use super::facts;
 use super::prepared::{Check, Next, Prepared, TryFailed};
 use super::view::View;
+use super::{facts, kind};
 use crate::draft::Fact;
 use crate::names;
 
@@ -26,8 +26,8 @@ use crate::names;
 const CRITIC_FAILED: &str = "critic_failed";
 /// What a critic is to answer.
 const VERDICT_FORM: &str = r#"{"verdict": "pass"} or {"verdict": "reject", "feedback": "..."}"#;
-/// Violations that are told to the next round.
-const VIOLATIONS_TOLD: usize = 20;
+/// Violations that are told to the next round, or to a model.
+pub(super) const VIOLATIONS_TOLD: usize = 20;
 
 /// The end of a try that has given an output.
 pub(super) fn end(view: &View<'_>, end: NodeFinished, output: impl FnOnce() -> Json) -> Prepared {
@@ -54,6 +54,7 @@ fn for_critic(view: &View<'_>, end: NodeFinished) -> Fact {
 /// The history contradicts itself.
 pub(super) fn checked(view: &View<'_>, end: Option<NodeFinished>, found: &[Violation]) -> Result<Prepared, Failure> {
     match end {
+        Some(end) if view.path.is_turn() => Ok(kind::agent::last_word(end, found)),
         Some(end) if found.is_empty() => Ok(Prepared::of([for_critic(view, end)])),
         None if found.is_empty() => Err(view.corrupt("its output was rejected, and fits its schema")),
         end => {

@@ -39,6 +39,9 @@ impl Run<'_> {
             if let Event::NodeRefining(refining) = &fact.event {
                 self.memory += refining.feedback.len();
             }
+            if let Event::NodeFinished(finished) = &fact.event {
+                self.memory += finished.turn.as_deref().map_or(0, memory::of_turn);
+            }
             // What a child has answered moves to the output of its step.
             let moves = fact.event.step().filter(|_| matches!(&fact.event, Event::NodeFinished(_))).cloned();
             let before_end = moves.as_ref().map_or(0, |path| self.told_by_child(path));

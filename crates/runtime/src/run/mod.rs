@@ -51,6 +51,7 @@ pub mod view;
 mod write;
 
 pub(crate) use end::note_end;
+pub(crate) use kind::agent::given;
 pub(crate) use kind::input;
 pub(crate) use kind::map::items;
 pub use lease::Lease;

@@ -10,6 +10,7 @@ use aetheris_core::ledger::{LedgerStatus, LedgerTrigger, PermitNumber, PermitReq
 use aetheris_core::plan::{EffectClass, Tool};
 use aetheris_core::state::InvocationPhase;
 use aetheris_core::step::StepStatus;
+use aetheris_expr::ExprError;
 use aetheris_store::{LedgerWrite, NewEffect};
 
 use super::kind::tool::{self, CameTo};
@@ -19,15 +20,19 @@ use super::{doubt, facts};
 use crate::draft::Fact;
 use crate::ports::{ToolCall, ToolOutcome};
 
-/// Asks for the next permission. The input is rendered with the first one, and is the same under every other.
+/// Asks for the next permission. The input is made with the first one, and is the same under every other.
 ///
 /// # Errors
 /// The plan has no such tool.
-pub(super) fn ask(view: &View<'_>, name: &ToolName, template: &Json) -> Result<Prepared, Failure> {
+pub(super) fn ask(
+    view: &View<'_>,
+    name: &ToolName,
+    input: impl FnOnce() -> Result<Json, ExprError>,
+) -> Result<Prepared, Failure> {
     let previous = view.invocation();
     let input = match previous {
         Some(invocation) => invocation.input.clone(),
-        None => match view.value(template) {
+        None => match input() {
             Ok(input) => input,
             Err(error) => return Ok(facts::fail_template(view, "its input", &error)),
         },

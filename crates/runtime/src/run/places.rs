@@ -1,5 +1,5 @@
-//! How many bodies may be under way beside each other: so many nodes as the plan says, of a map so many items as that says,
-//! and not more of all together than a unit has room to tell of.
+//! How many bodies may be under way beside each other: so many nodes as the plan says, of a map so many items as that says, of a
+//! loop so many calls, and not more of all together than a unit has room to tell of.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,8 @@ impl Places {
 
     pub(super) fn has_one_for(&self, step: &Step<'_>) -> bool {
         let of_node = self.taken.get(&step.node.id).copied().unwrap_or(0);
-        let items = step.path.item().and_then(|_| step.node.work.map()).map_or(1, schedule::items_at_once);
         let begun = of_node > 0 || self.taken.len() < self.nodes;
-        begun && of_node < items && self.total < limits::PARALLEL_STEPS_MAX
+        begun && of_node < schedule::bodies_at_once(step.node) && self.total < limits::PARALLEL_STEPS_MAX
     }
 
     pub(super) fn take(&mut self, step: &Step<'_>) {

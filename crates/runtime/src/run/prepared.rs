@@ -158,6 +158,8 @@ pub enum Body {
     Ask(Box<ModelRequest>, Asked),
     /// Kept signals are judged by the schema of the wait that is reached.
     Judge(Box<Reached>, Json),
+    /// The input that a model gives to a tool is judged by that tool's schema.
+    CheckInput(Box<Json>, Json),
     /// The agent of a child job is looked up, and its message judged.
     FindAgent(Box<ChildWanted>),
     /// What is left of a back-off passes.
@@ -179,6 +181,8 @@ pub enum Said {
     Model(Result<ModelAnswer, ModelError>, Asked, u64),
     /// What has come for a wait.
     Judged(Box<Reached>, Arrival),
+    /// What of the input that a model gives to a tool does not fit.
+    InputChecked(Vec<Violation>),
     /// Whether the agent of a child job takes it.
     AgentFound(Box<ChildWanted>, AgentFound),
     /// The back-off is over.
@@ -234,7 +238,12 @@ impl Said {
                 | ToolOutcome::Unknown { .. } => return None,
             },
             Self::Model(Err(failed), ..) => &failed.error,
-            Self::Model(Ok(_), ..) | Self::Judged(..) | Self::AgentFound(..) | Self::Rested | Self::Unsent(..) => {
+            Self::Model(Ok(_), ..)
+            | Self::Judged(..)
+            | Self::AgentFound(..)
+            | Self::InputChecked(_)
+            | Self::Rested
+            | Self::Unsent(..) => {
                 return None;
             }
         };

@@ -119,7 +119,12 @@ impl<'r> Run<'r> {
     /// Whether a body may begin, now that what it needs is written.
     async fn may_begin(&mut self, step: &Step<'_>, body: &Body, drafted_at: Duration) -> Result<Begin, Stop> {
         match body {
-            Body::FindAgent(_) | Body::Judge(..) | Body::Rest(_) | Body::Ask(..) | Body::Call(_, Role::Pure) => {}
+            Body::CheckInput(..)
+            | Body::FindAgent(_)
+            | Body::Judge(..)
+            | Body::Rest(_)
+            | Body::Ask(..)
+            | Body::Call(_, Role::Pure) => {}
             Body::Call(_, Role::Reconcile(_)) => {
                 if self.state().end_requested.is_some() {
                     return Ok(Begin::LookAgain);
@@ -179,6 +184,7 @@ fn instead(body: &Body, why: &Failure) -> Begin {
         Body::Call(_, Role::Permit(permit)) => Begin::TooLate(*permit, why.clone()),
         Body::Call(_, Role::Pure | Role::Reconcile(_))
         | Body::Ask(..)
+        | Body::CheckInput(..)
         | Body::FindAgent(_)
         | Body::Judge(..)
         | Body::Rest(_) => Begin::LookAgain,

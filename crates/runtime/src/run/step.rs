@@ -64,6 +64,7 @@ pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
         Said::Rested => begin_try(view),
         Said::Judged(reached, arrival) => Ok(kind::wait::block(view, *reached, arrival)),
         Said::Model(answer, asked, took) => Ok(kind::answered(view, answer, asked, took)),
+        Said::InputChecked(misfits) => kind::agent::input_checked(view, &misfits),
         Said::Called(outcome, took) => Ok(kind::tool::conclude(view, outcome, took)),
         Said::Unsent(permit, why) => Ok(permit::discard_unused(view, &permit, why)),
         Said::Permitted(outcome, permit) => permit::conclude(view, &permit, outcome),
@@ -74,8 +75,9 @@ pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
 /// Starts the step, or goes on with one whose block is over or whose plain body was interrupted.
 fn begin(view: &View<'_>) -> Result<Prepared, Failure> {
     if view.status() == StepStatus::Pending {
-        // A further round is one of work whose condition has held.
-        if let Some(condition) = view.work.when.as_ref().filter(|_| view.path.round() == 0) {
+        // A further round, or a part of a loop, is one of work whose condition has held.
+        let begins = view.path.round() == 0 && view.path.is_outside_loop();
+        if let Some(condition) = view.work.when.as_ref().filter(|_| begins) {
             match view.holds(condition) {
                 Ok(true) => {}
                 Ok(false) => return Ok(facts::skip(view, SkipReason::Condition)),
@@ -100,7 +102,7 @@ fn is_counted(view: &View<'_>) -> bool {
         return view.tries() > 0;
     }
     let within_try = view.tries() > 0 && view.invocation().is_none();
-    within_try && kind::uses(&view.work.kind) == Uses::Calls
+    within_try && kind::uses(view) == Uses::Calls
 }
 
 /// A try has failed: the next one is scheduled durably, or the step fails.

@@ -28,7 +28,7 @@ impl View<'_> {
     /// Renders templates that may ask for such values.
     pub(super) fn drawing<T>(&self, render: impl Fn(&mut Texts<'_>) -> Result<T, ExprError>) -> Result<T, ExprError> {
         let none = Values::default();
-        let recorded = self.step().map_or(&none, |step| &step.values);
+        let recorded = self.state.steps.get(&self.path.of_loop()).map_or(&none, |step| &step.values);
         let ids = self.ids;
         let chance = move || ids.secret();
         let draws = Draws::new(recorded, self.drawing.given.get(), Some(&chance));
@@ -49,7 +49,8 @@ impl View<'_> {
 /// Puts on record what a decision has drawn, with its facts and before what they lead to. A moment is the store's to give:
 /// it is recorded first, and the step decided anew.
 pub(super) fn record(view: &View<'_>, prepared: Prepared) -> Prepared {
-    let node = view.path.clone();
+    // A loop is given its values once, for all of its turns.
+    let node = view.path.of_loop();
     if view.drawing.wants_now.get() {
         let recorded = ValueRecorded { node, values: vec![Drawn::Now] };
         return facts::start(view).and(Fact::of(recorded)).next(Next::Record);

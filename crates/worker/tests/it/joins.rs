@@ -157,7 +157,10 @@ async fn a_race_goes_on_with_the_first_and_sees_the_other_as_open() {
     // People are shown what it was given.
     let loaded = Loaded::read(world.rt.store.as_ref(), &Scope::System, job).await.unwrap();
     let plan = world.rt.plans.get(world.rt.store.as_ref(), state.plan.unwrap().hash).await.unwrap();
-    let shown = Inputs::of_job(&loaded).render(&plan.step(&"first".into()).unwrap()).unwrap().unwrap();
+    let shown = Inputs::of_job(&loaded)
+        .render(&aetheris_core::schedule::step_at(&loaded.state, &plan, &"first".into()).unwrap())
+        .unwrap()
+        .unwrap();
     assert_eq!(shown.value(), &seen);
 }
 

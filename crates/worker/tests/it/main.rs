@@ -11,6 +11,7 @@ mod doubt;
 mod ending;
 mod joins;
 mod life;
+mod loops;
 mod maps;
 mod outcomes;
 mod overlap;

@@ -454,7 +454,9 @@ async fn what_rounds_and_critics_were_given_is_shown_again() {
     let loaded = Loaded::read(world.rt.store.as_ref(), &world.rt.scope, job).await.unwrap();
     let plan = world.rt.plans.get(world.rt.store.as_ref(), state.plan.unwrap().hash).await.unwrap();
     let inputs = Inputs::of_job(&loaded);
-    let shown = |path: &str| inputs.render(&plan.step(&path.into()).unwrap()).unwrap().unwrap();
+    let shown = |path: &str| {
+        inputs.render(&aetheris_core::schedule::step_at(&loaded.state, &plan, &path.into()).unwrap()).unwrap().unwrap()
+    };
     assert_eq!(shown("n@1").value()["prompt"], "{\"n\": 1, \"told\": \"round 0 had 0\"}");
     let asked = shown("n/critic").value()["prompt"].to_string();
     assert!(asked.contains("reject") && asked.contains("round 0 had 0"), "{asked}");

@@ -82,7 +82,10 @@ async fn every_try_of_a_step_has_the_same_values() {
     let said = world.result(job).await;
     let loaded = Loaded::read(world.rt.store.as_ref(), &Scope::System, job).await.unwrap();
     let plan = world.rt.plans.get(world.rt.store.as_ref(), loaded.state.plan.unwrap().hash).await.unwrap();
-    let shown = Inputs::of_job(&loaded).render(&plan.step(&"q".into()).unwrap()).unwrap().unwrap();
+    let shown = Inputs::of_job(&loaded)
+        .render(&aetheris_core::schedule::step_at(&loaded.state, &plan, &"q".into()).unwrap())
+        .unwrap()
+        .unwrap();
     assert_eq!(shown.value()["prompt"], said);
     let Some(Drawn::Uuid(last)) = state.steps[&"q".into()].values.drawn.last() else { panic!("{state:?}") };
     assert_eq!(shown.value()["system"], json!(last));

@@ -112,9 +112,13 @@ pub(crate) const TTL: Span = Span::from_secs(30);
 
 impl World {
     pub(crate) fn new() -> Self {
+        Self::asking(&FakeModels::new().rule(|request| Some(ModelReply::text(request.prompt.clone()).using(7, 3))))
+    }
+
+    /// A world with these models.
+    pub(crate) fn asking(models: &FakeModels) -> Self {
         let tools = Arc::new(Script::default());
-        let echo = FakeModels::new().rule(|request| Some(ModelReply::text(request.prompt.clone()).using(7, 3)));
-        let inner = TestWorld::with_adapters(&FakeTools::new(), &echo, |_| Arc::clone(&tools) as Arc<dyn Tools>);
+        let inner = TestWorld::with_adapters(&FakeTools::new(), models, |_| Arc::clone(&tools) as Arc<dyn Tools>);
         Self { rt: inner.runtime().clone(), inner, tools }
     }
 

@@ -27,6 +27,7 @@ fn a_first_permit_brings_the_input_and_its_deadline() {
         phase: InvocationPhase::Started,
         tool: "tool".into(),
         tool_version: Some("2".to_owned()),
+        unknown: 0,
         unsent: 0,
     };
     assert_eq!(story.invocation(), &expected);

@@ -9,7 +9,7 @@ use aetheris_core::retry::OnTimeout;
 use aetheris_expr::{ExprError, Scope, Texts};
 use serde_json::{Map, Value};
 
-use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest};
+use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, PastCall, PastTurn, ToolOffer};
 use crate::run::facts;
 use crate::run::prepared::{Asked, Body, Next, Prepared, TryFailed};
 use crate::run::view::View;
@@ -55,7 +55,7 @@ pub(super) fn failed(view: &View<'_>, failed: ModelError, asked: Asked, took: u6
     try_failed(TryFailed::new(failed.error, failed.retry_after, retryable), used, took)
 }
 
-fn try_failed(failed: TryFailed, used: Option<ModelRecord>, took: u64) -> Prepared {
+pub(super) fn try_failed(failed: TryFailed, used: Option<ModelRecord>, took: u64) -> Prepared {
     Prepared::default().next(Next::TryFailed(TryFailed { model: used, took_us: Some(took), ..failed }))
 }
 
@@ -76,15 +76,11 @@ pub(super) fn question(llm: &LlmNode, names: Scope<'_>) -> Result<Json, ExprErro
 }
 
 fn request(view: &View<'_>, llm: &LlmNode) -> Result<ModelRequest, ExprError> {
-    Ok(ModelRequest {
-        format: llm.format,
-        max_tokens: llm.max_tokens,
-        model: llm.model.clone(),
-        prompt: view.text(&llm.prompt)?,
-        system: llm.system.as_ref().map(|system| view.text(system)).transpose()?,
-        temperature: llm.temperature,
-        timeout: view.timeout(),
-    })
+    let prompt = view.text(&llm.prompt)?;
+    let system = llm.system.as_ref().map(|system| view.text(system)).transpose()?;
+    let (format, max_tokens, temperature) = (llm.format, llm.max_tokens, llm.temperature);
+    let request = ModelRequest::new(&llm.model, prompt, view.timeout());
+    Ok(ModelRequest { format, max_tokens, system, temperature, ..request })
 }
 
 pub(super) fn output(format: AnswerFormat, text: &str) -> Result<Json, Failure> {
@@ -131,8 +127,9 @@ fn quoted(text: &str) -> String {
     if shown.is_empty() { "nothing".to_owned() } else { shown }
 }
 
-fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
-    let canonical = serde_json::json!({
+/// Whatever a model is asked is in it; what only conversations have is left out of a message alone.
+pub(super) fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
+    let mut canonical = serde_json::json!({
         "format": request.format,
         "max_tokens": request.max_tokens,
         "model": request.model,
@@ -140,12 +137,25 @@ fn prompt_hash(request: &ModelRequest) -> aetheris_core::hash::Hash {
         "system": request.system,
         "temperature": request.temperature,
     });
+    if !request.tools.is_empty() {
+        let tool = |tool: &ToolOffer| serde_json::json!([tool.name, tool.description, tool.input_schema]);
+        canonical["tools"] = request.tools.iter().map(tool).collect();
+        canonical["may_call"] = request.may_call.into();
+    }
+    if !request.turns.is_empty() {
+        let call = |call: &PastCall| serde_json::json!([call.asked, call.failed, call.result]);
+        let calls = |turn: &PastTurn| turn.calls.iter().map(call).collect::<Value>();
+        let turn = |turn: &PastTurn| serde_json::json!([turn.text, calls(turn), turn.reply]);
+        canonical["turns"] = request.turns.iter().map(turn).collect();
+    }
     Json::new(canonical).hash()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use aetheris_core::event::ToolAsked;
 
     use super::*;
 
@@ -180,14 +190,20 @@ mod tests {
     #[test]
     fn whatever_a_model_is_asked_is_in_the_hash_of_the_question() {
         let asked = ModelRequest {
-            format: AnswerFormat::Text,
             max_tokens: Some(1),
-            model: "m".to_owned(),
-            prompt: "p".to_owned(),
             system: Some("s".to_owned()),
             temperature: Some(0.5),
-            timeout: Duration::from_secs(1),
+            ..ModelRequest::new("m", "p", Duration::from_secs(1))
         };
+        let (description, input_schema, name) = (Some("d".to_owned()), Some(Json::new(true.into())), "t".to_owned());
+        let tool = ToolOffer { description, input_schema, name };
+        let offers = |tool: ToolOffer| ModelRequest { tools: vec![tool], ..asked.clone() };
+        let (arguments, id, name) = ("{}".to_owned(), "i".to_owned(), "t".to_owned());
+        let wanted = ToolAsked { arguments, id, name, provider: None, tool: None };
+        let call = PastCall { asked: wanted.clone(), failed: false, result: "r".to_owned() };
+        let turn = PastTurn { calls: vec![call.clone()], reply: Some("no".to_owned()), text: "x".to_owned() };
+        let after = |turn: PastTurn| ModelRequest { turns: vec![turn], ..asked.clone() };
+        let called = |call: PastCall| after(PastTurn { calls: vec![call], ..turn.clone() });
         let later = ModelRequest { timeout: Duration::from_secs(2), ..asked.clone() };
         assert_eq!(prompt_hash(&later), prompt_hash(&asked), "how long it may take is no part of the question");
         let others = [
@@ -200,6 +216,20 @@ mod tests {
             ModelRequest { system: None, ..asked.clone() },
             ModelRequest { temperature: Some(0.6), ..asked.clone() },
             ModelRequest { temperature: None, ..asked.clone() },
+            offers(tool.clone()),
+            ModelRequest { may_call: true, ..offers(tool.clone()) },
+            offers(ToolOffer { description: None, ..tool.clone() }),
+            offers(ToolOffer { input_schema: None, ..tool.clone() }),
+            offers(ToolOffer { name: "u".to_owned(), ..tool }),
+            after(turn.clone()),
+            after(PastTurn { calls: Vec::new(), ..turn.clone() }),
+            after(PastTurn { reply: None, ..turn.clone() }),
+            after(PastTurn { text: "y".to_owned(), ..turn.clone() }),
+            called(PastCall { failed: true, ..call.clone() }),
+            called(PastCall { result: "s".to_owned(), ..call.clone() }),
+            called(PastCall { asked: ToolAsked { arguments: "[]".to_owned(), ..wanted.clone() }, ..call.clone() }),
+            called(PastCall { asked: ToolAsked { id: "j".to_owned(), ..wanted.clone() }, ..call.clone() }),
+            called(PastCall { asked: ToolAsked { name: "u".to_owned(), ..wanted }, ..call }),
         ];
         let hashes: std::collections::BTreeSet<_> = others.iter().chain([&asked]).map(prompt_hash).collect();
         assert_eq!(hashes.len(), others.len() + 1);

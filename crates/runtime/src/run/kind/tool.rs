@@ -5,19 +5,26 @@ use aetheris_core::event::{Failure, InvocationOutcome};
 use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
 use aetheris_core::retry::OnTimeout;
+use aetheris_expr::ExprError;
 
 use crate::ports::ToolOutcome;
 use crate::run::prepared::{Body, Next, Prepared, Role, TryFailed};
 use crate::run::view::View;
 use crate::run::{facts, permit};
 
+/// Calls a tool with this input, which is made once.
+///
 /// # Errors
 /// The plan has no such tool.
-pub(super) fn prepare(view: &View<'_>, name: &ToolName, input: &Json) -> Result<Prepared, Failure> {
+pub(super) fn prepare(
+    view: &View<'_>,
+    name: &ToolName,
+    input: impl FnOnce() -> Result<Json, ExprError>,
+) -> Result<Prepared, Failure> {
     if view.plan.tool(name).is_some_and(|tool| tool.effect.is_ledger()) {
         return permit::ask(view, name, input);
     }
-    let input = match view.value(input) {
+    let input = match input() {
         Ok(input) => input,
         Err(error) => return Ok(facts::fail_template(view, "its input", &error)),
     };

@@ -150,7 +150,8 @@ fn a_body_that_a_crash_ended_is_repeated_if_the_budget_allows() {
 #[test]
 fn a_models_tokens_count_also_where_its_answer_cannot_be_taken() {
     let usage = Usage { completion_tokens: 4, prompt_tokens: 6 };
-    let answer = |text: &str| Ok(ModelAnswer { model: "p/m".to_owned(), text: text.to_owned(), usage });
+    let answer =
+        |text: &str| Ok(ModelAnswer { calls: Vec::new(), model: "p/m".to_owned(), text: text.to_owned(), usage });
     for (budget, tries) in [(None, true), (Some(11), true), (Some(10), false)] {
         let mut bed = asks_model(AnswerFormat::Json);
         bed.budget.max_tokens = budget;

@@ -1,0 +1,363 @@
+//! A loop: a model and tools by turns, until the model has the last word. Each turn and each call is a step of its own, recorded
+//! like any other, so that no recorded question is asked again and no call is made twice. What a model is told is put
+//! together from what is recorded, in every turn anew.
+//!
+//! ```text
+//! n: begins ─► n/0: asks ─┬─ calls ─► n/0.0, n/0.1, … ─► n/1: asks with what they came to ─► …
+//!                         ├─ a last word that does not fit ─► n/1: asks again
+//!                         └─ the last word ─► n: ends with it
+//! ```
+//!
+//! A model is told of a call's failure only where the call is known not to have had its effect. Any other failure ends the loop.
+
+use aetheris_core::event::{Failure, NodeFinished, StepResult, ToolAsked, Turn};
+use aetheris_core::id::ToolName;
+use aetheris_core::json::Json;
+use aetheris_core::limits;
+use aetheris_core::path::StepPath;
+use aetheris_core::plan::{AgentNode, AnswerFormat, OnLimit};
+use aetheris_core::schedule::{self, LoopEnd, Stage};
+use aetheris_core::schema::{self, Violation};
+use aetheris_core::state::{Invocation, Output, TurnsState};
+use aetheris_core::step::StepStatus;
+use aetheris_expr::{ExprError, Scope, Texts};
+use serde_json::{Map, Value, json};
+
+use super::{llm, tool};
+use crate::draft::Fact;
+use crate::names;
+use crate::ports::{ModelAnswer, ModelError, ModelRequest, PastCall, PastTurn, ToolOffer};
+use crate::run::facts;
+use crate::run::judge::VIOLATIONS_TOLD;
+use crate::run::prepared::{Asked, Body, Check, Next, Prepared, TryFailed};
+use crate::run::view::View;
+
+/// What a model is told that may call no tool any more.
+const LAST_WORD: &str = "No further tool call is possible. Answer now with what you know.";
+/// Error code: the loop has used up its turns or tokens.
+const LIMIT: &str = "loop_limit";
+/// Error code: the model has asked too often for what it may not have.
+const MISTAKES: &str = "loop_mistakes";
+
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn prepare(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
+    match (view.path.turn(), view.path.call()) {
+        (Some(_), Some(_)) => unknown_tool(view, agent),
+        (Some(turn), None) => ask(view, agent, turn),
+        (None, _) => whole(view, agent),
+    }
+}
+
+/// The loop itself: it begins, and ends when its turns have.
+fn whole(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
+    let Some(turns) = view.state.turns_of(&view.path) else { return Ok(facts::start(view)) };
+    match schedule::stage(agent, turns) {
+        Stage::Asks(_) | Stage::Calls => Err(view.corrupt("its turns have not ended")),
+        Stage::Ends(LoopEnd::Failed) => fail_with_part(view, turns),
+        Stage::Ends(LoopEnd::Limit) => Ok(facts::fail(view, at_limit(agent, turns))),
+        Stage::Ends(LoopEnd::Mistakes) => {
+            let message = format!(
+                "the model asked for {} calls of tools that it does not have, or with arguments that do not fit; {} are told to \
+                 it",
+                turns.mistakes,
+                limits::LOOP_MISTAKES_MAX
+            );
+            Ok(facts::fail(view, Failure::new(MISTAKES, message)))
+        }
+        Stage::Ends(LoopEnd::Said) => {
+            let said = said_in(view, turns.ended.saturating_sub(1));
+            let output = match &agent.schema {
+                None => Ok(Json::new(said.into())),
+                Some(_) => llm::output(AnswerFormat::Json, &said),
+            };
+            let output = output.map_err(|_| view.corrupt("its last word is not the JSON that it was taken for"))?;
+            Ok(facts::succeed(view, Some(output)))
+        }
+    }
+}
+
+fn at_limit(agent: &AgentNode, turns: &TurnsState) -> Failure {
+    let used = match agent.max_tokens {
+        Some(max) if turns.tokens >= max => format!("{} of {max} tokens", turns.tokens),
+        Some(_) | None => format!("its {} turns", agent.max_turns),
+    };
+    Failure::new(LIMIT, format!("the loop has used {used}, and the model has not had the last word"))
+}
+
+/// The loop fails as its turn or call has, and with the job if that has used up what it may.
+fn fail_with_part(view: &View<'_>, turns: &TurnsState) -> Result<Prepared, Failure> {
+    let no_error = || view.corrupt("the part that has ended it has no error");
+    let path = turns.failed_by.as_ref().ok_or_else(no_error)?;
+    let part = view.state.steps.get(path).ok_or_else(no_error)?;
+    let error = part.error.as_ref().ok_or_else(no_error)?;
+    let what = match view.state.asked_of(path).and_then(|asked| asked.tool.as_ref()) {
+        Some(tool) => format!("call `{path}` of `{tool}`"),
+        None => format!("turn {}", path.turn().unwrap_or_default()),
+    };
+    let of_job = view.absorbs() && !part.absorbed;
+    let error = Failure::new(&error.code, format!("{what}: {}", error.message));
+    let failed = TryFailed { of_job, ..TryFailed::new(error, None, false) };
+    Ok(facts::fail_after(view, StepResult::PermanentFailure, failed))
+}
+
+/// Asks the model. Between two tries of a turn the loop may have used up its tokens.
+fn ask(view: &View<'_>, agent: &AgentNode, turn: u32) -> Result<Prepared, Failure> {
+    let turns = view.state.turns_of(&view.path).ok_or_else(|| view.corrupt("its loop has not begun"))?;
+    let used_up = agent.max_tokens.is_some_and(|max| turns.tokens >= max);
+    if used_up && agent.on_limit == OnLimit::Fail {
+        return Ok(facts::fail(view, at_limit(agent, turns)));
+    }
+    let may_call = schedule::may_call(agent, turns, turn);
+    aetheris_fault::sometimes!(LastWordAsked, !may_call);
+    Ok(match request(view, agent, turn, may_call) {
+        Ok(request) => {
+            let (format, model) = (request.format, agent.model.clone());
+            let asked = Asked { format, model, prompt_hash: llm::prompt_hash(&request) };
+            facts::start(view).perform(Body::Ask(Box::new(request), asked))
+        }
+        Err(error) => facts::fail_template(view, "its prompt", &error),
+    })
+}
+
+fn request(view: &View<'_>, agent: &AgentNode, turn: u32, may_call: bool) -> Result<ModelRequest, ExprError> {
+    let prompt = view.text(&agent.prompt)?;
+    let own = agent.system.as_ref().map(|system| view.text(system)).transpose()?;
+    let form = agent.schema.as_ref().map(form_of);
+    let system = match (own, form) {
+        (Some(own), Some(form)) => Some(format!("{own}\n\n{form}")),
+        (own, form) => own.or(form),
+    };
+    let offer = |name: &ToolName| {
+        let tool = view.plan.tool(name)?;
+        let (description, input_schema) = (tool.description.clone(), tool.input_schema.clone());
+        Some(ToolOffer { description, input_schema, name: AgentNode::told_name(name) })
+    };
+    let mut turns: Vec<PastTurn> = (0..turn).map(|turn| past(view, turn)).collect();
+    if let Some(newest) = turns.last_mut().filter(|_| !may_call) {
+        let before = newest.reply.take().map(|reply| format!("{reply}\n\n")).unwrap_or_default();
+        newest.reply = Some(format!("{before}{LAST_WORD}"));
+    }
+    Ok(ModelRequest {
+        format: if agent.schema.is_some() { AnswerFormat::Json } else { AnswerFormat::Text },
+        max_tokens: agent.max_answer_tokens,
+        may_call,
+        system,
+        tools: agent.tools.iter().filter_map(offer).collect(),
+        turns,
+        ..ModelRequest::new(&agent.model, prompt, view.timeout())
+    })
+}
+
+/// What a model is told of the form of its last word.
+fn form_of(schema: &Json) -> String {
+    format!("When you are done, answer with one JSON value that fits this JSON Schema, and with nothing else: {schema}")
+}
+
+/// What a turn has said, and what its calls came to, as it is recorded.
+fn past(view: &View<'_>, turn: u32) -> PastTurn {
+    let path = view.path.at_turn(turn);
+    let told = view.state.steps.get(&path).and_then(|step| step.turn());
+    let (asked, reply) = told.map_or((&[][..], None), |turn| (&turn.calls[..], turn.reply.clone()));
+    let calls = (0..).zip(asked).map(|(call, asked)| came_to(view, &view.path.at_call(turn, call), asked));
+    PastTurn { calls: calls.collect(), reply, text: said_in(view, turn) }
+}
+
+fn said_in(view: &View<'_>, turn: u32) -> String {
+    let step = view.state.steps.get(&view.path.at_turn(turn));
+    match step.and_then(|step| step.output.as_ref()) {
+        Some(Output::Inline(text)) => text.as_str().unwrap_or_default().to_owned(),
+        Some(Output::Effect(_) | Output::Items) | None => String::new(),
+    }
+}
+
+/// What a call came to, as its model is told it.
+fn came_to(view: &View<'_>, path: &StepPath, asked: &ToolAsked) -> PastCall {
+    let step = view.state.steps.get(path);
+    aetheris_fault::sometimes!(ModelToldOfFailure, step.is_some_and(|step| step.status == StepStatus::Failed));
+    let error = step.filter(|step| step.status == StepStatus::Failed).and_then(|step| step.error.as_ref());
+    let result = match error {
+        Some(error) => format!("error: {} ({})", error.message, error.code),
+        None => {
+            let output = names::of_round(view.state, &view.rows.effects, path).unwrap_or_else(Json::null);
+            output.as_str().map_or_else(|| output.to_string(), str::to_owned)
+        }
+    };
+    PastCall { asked: asked.clone(), failed: error.is_some(), result: cut(result) }
+}
+
+/// A result that is not longer than a model is told.
+fn cut(result: String) -> String {
+    let bytes = result.len();
+    if bytes <= limits::RESULT_TOLD_BYTES_MAX {
+        return result;
+    }
+    let beginning = limits::cut(result, limits::RESULT_TOLD_BYTES_MAX);
+    format!("{beginning}\n[cut: {bytes} bytes in all]")
+}
+
+/// What the model's answer means: calls, a last word, or neither.
+pub(super) fn conclude(
+    view: &View<'_>,
+    agent: &AgentNode,
+    answer: Result<ModelAnswer, ModelError>,
+    asked: Asked,
+    took: u64,
+) -> Prepared {
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(failed) => return llm::failed(view, failed, asked, took),
+    };
+    let used = Some(llm::used(&answer, &asked));
+    let turn = match turn(view, agent, &answer) {
+        Ok(turn) => turn,
+        Err(error) => return llm::try_failed(TryFailed::new(error, None, true), used, took),
+    };
+    let output = match llm::output(AnswerFormat::Text, &answer.text) {
+        Ok(output) => output,
+        Err(error) => return llm::try_failed(TryFailed::new(error, None, true), used, took),
+    };
+    let end = NodeFinished::new(view.path.clone(), StepResult::Pure);
+    let end =
+        NodeFinished { model: used, output: Some(output), took_us: Some(took), turn: Some(Box::new(turn)), ..end };
+    let is_last_word = end.turn.as_ref().is_some_and(|turn| turn.is_last_word());
+    let Some(schema) = agent.schema.as_ref().filter(|_| is_last_word) else { return Prepared::of([Fact::of(end)]) };
+    match llm::output(AnswerFormat::Json, &answer.text) {
+        Ok(output) => {
+            let check = Check { end: Some(end), output, schema: schema.clone() };
+            Prepared::default().next(Next::Check(Box::new(check)))
+        }
+        Err(error) => Prepared::of([Fact::of(replied(end, error.message))]),
+    }
+}
+
+/// A last word that its schema was asked about.
+pub(in crate::run) fn last_word(end: NodeFinished, found: &[Violation]) -> Prepared {
+    aetheris_fault::sometimes!(LastWordRejected, !found.is_empty());
+    let end = match found {
+        [] => end,
+        _ => replied(end, format!("your answer does not fit: {}", schema::first(found, VIOLATIONS_TOLD))),
+    };
+    Prepared::of([Fact::of(end)])
+}
+
+fn replied(end: NodeFinished, reply: String) -> NodeFinished {
+    let reply = Some(limits::cut(reply, limits::FEEDBACK_BYTES_MAX));
+    NodeFinished { turn: Some(Box::new(Turn { calls: Vec::new(), reply })), ..end }
+}
+
+/// What an answer asks for.
+fn turn(view: &View<'_>, agent: &AgentNode, answer: &ModelAnswer) -> Result<Turn, Failure> {
+    let refused = |code: &str, message: String| Err(Failure::new(code, message));
+    let (number, asked) = (view.path.turn().unwrap_or_default(), answer.calls.len());
+    let may_call = view.state.turns_of(&view.path).is_some_and(|turns| schedule::may_call(agent, turns, number));
+    if asked > 0 && !may_call {
+        return refused("model_called_tool", "the model was asked for its last word and called a tool".to_owned());
+    }
+    if asked > limits::TURN_CALLS_MAX {
+        let message = format!("the model asked for {asked} calls at once; at most {} are made", limits::TURN_CALLS_MAX);
+        return refused("too_many_tool_calls", message);
+    }
+    let large = answer.calls.iter().find(|call| call.arguments.len() > limits::PAYLOAD_BYTES_MAX);
+    if let Some(call) = large {
+        let message = format!("the arguments of a call have {} bytes", call.arguments.len());
+        return refused("result_refused", message);
+    }
+    let meant = |(place, call): (usize, &ToolAsked)| {
+        let id = if call.id.is_empty() { format!("call_{number}_{place}") } else { call.id.clone() };
+        let mut tool = agent.meant(&call.name).cloned();
+        if aetheris_fault::planted!("model-calls-any-tool") {
+            let all = view.plan.plan().tools.keys();
+            tool = all.clone().find(|tool| AgentNode::told_name(tool) == call.name).cloned();
+        }
+        ToolAsked { id, tool, ..call.clone() }
+    };
+    Ok(Turn { calls: answer.calls.iter().enumerate().map(meant).collect(), reply: None })
+}
+
+/// A call of a tool that the loop has: its arguments are judged first, then it is made like any other.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(super) fn call(view: &View<'_>, name: &ToolName) -> Result<Prepared, Failure> {
+    aetheris_fault::sometimes!(CallsBeside, view.state.turns_of(&view.path).is_some_and(|turns| turns.open.len() > 1));
+    let input = match arguments(asked(view)?) {
+        Ok(input) => input,
+        Err(why) => return Ok(refuse(view, "invalid_arguments", why)),
+    };
+    let schema = view.plan.tool(name).and_then(|tool| tool.input_schema.clone());
+    match schema.filter(|_| view.status() == StepStatus::Pending && !aetheris_fault::planted!("arguments-not-judged")) {
+        Some(schema) => Ok(Prepared::default().perform(Body::CheckInput(Box::new(input), schema))),
+        None => tool::prepare(view, name, || Ok(input)),
+    }
+}
+
+/// The arguments of a call were judged.
+///
+/// # Errors
+/// The history contradicts itself.
+pub(in crate::run) fn input_checked(view: &View<'_>, misfits: &[Violation]) -> Result<Prepared, Failure> {
+    if !misfits.is_empty() {
+        let why = format!("the arguments do not fit: {}", schema::first(misfits, VIOLATIONS_TOLD));
+        return Ok(refuse(view, "invalid_arguments", why));
+    }
+    let name = asked(view)?.tool.as_ref().ok_or_else(|| view.corrupt("it calls no tool"))?;
+    let input = arguments(asked(view)?).map_err(|_| view.corrupt("its arguments were judged and are no JSON"))?;
+    tool::prepare(view, name, || Ok(input))
+}
+
+fn asked<'v>(view: &'v View<'_>) -> Result<&'v ToolAsked, Failure> {
+    view.state.asked_of(&view.path).ok_or_else(|| view.corrupt("no turn has asked for it"))
+}
+
+/// What a model gives to a tool: an object. Models write nothing at all where a tool needs nothing.
+fn arguments(asked: &ToolAsked) -> Result<Json, String> {
+    if asked.arguments.trim().is_empty() {
+        return Ok(Json::new(Value::Object(Map::new())));
+    }
+    match Json::parse(asked.arguments.as_bytes()) {
+        Ok(input) if input.is_object() => Ok(input),
+        Ok(_) => Err("the arguments must be a JSON object".to_owned()),
+        Err(error) => Err(format!("the arguments are not JSON: {error}")),
+    }
+}
+
+/// What a call is given, for people.
+pub(crate) fn given(asked: &ToolAsked) -> Json {
+    arguments(asked).unwrap_or_else(|_| Json::new(json!(asked.arguments)))
+}
+
+fn unknown_tool(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
+    let names: Vec<String> = agent.tools.iter().map(|tool| format!("`{}`", AgentNode::told_name(tool))).collect();
+    let have = if names.is_empty() { "there are none".to_owned() } else { format!("there are {}", names.join(", ")) };
+    let why = format!("there is no tool `{}`; {have}", limits::cut(asked(view)?.name.clone(), limits::NAME_BYTES_MAX));
+    Ok(refuse(view, "unknown_tool", why))
+}
+
+/// A call that is not made, since the model has made a mistake: it is told so.
+fn refuse(view: &View<'_>, code: &str, why: String) -> Prepared {
+    aetheris_fault::sometimes!(CallRefused);
+    facts::fail(view, Failure::new(code, why))
+}
+
+/// Whether the model is told of a call's failure: it is known not to have had its effect. What is unknown is never told.
+pub(in crate::run) fn is_told(view: &View<'_>) -> bool {
+    let may_have_happened = view.invocation().is_some_and(Invocation::may_have_happened);
+    !may_have_happened || aetheris_fault::planted!("model-told-of-a-doubt")
+}
+
+/// What a loop is given, for people.
+///
+/// # Errors
+/// A text cannot be rendered.
+pub(super) fn question(agent: &AgentNode, names: Scope<'_>) -> Result<Json, ExprError> {
+    let mut input = Map::new();
+    // In the order of the request: what is drawn is given out in it.
+    let mut texts = Texts::new(names);
+    let prompt = texts.render(&agent.prompt)?;
+    if let Some(system) = &agent.system {
+        input.insert("system".to_owned(), Value::from(texts.render(system)?));
+    }
+    input.insert("prompt".to_owned(), Value::from(prompt));
+    Ok(Json::new(Value::Object(input)))
+}
