@@ -424,7 +424,7 @@ fn the_keys_of_a_loop_are_checked() {
             "agent: a\ntools: {{ t: {{ kind: function, function: f }} }}\nplan:\n  nodes:\n    - {{ id: n, {node} }}\n"
         )
     };
-    expect(&judged(""), &["repeats_effect plan.nodes[0] 5"]);
+    expect(&judged(""), &["bad_value plan.nodes[0] 5"]);
     for more in [", max_refines: 0", ", refine_repeats_effect: true"] {
         assert!(aetheris_agentfile::parse(&judged(more)).is_ok(), "{more}");
     }

@@ -37,7 +37,11 @@ pub(crate) fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool 
             of_items && children::has_unasked(&order.message) && error.message.starts_with("item 1:")
         }
         "critic_failed" => program.judged.values().any(|judging| judging.critic),
-        "timeout" | "model_busy" if program.steps.iter().any(|step| step.kind == Kind::Model) => true,
+        "timeout" | "model_busy"
+            if !program.loops.is_empty() || program.steps.iter().any(|step| step.kind == Kind::Model) =>
+        {
+            true
+        }
         "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),
         "in_doubt_unresolved" => {
             tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))

@@ -30,7 +30,8 @@ impl Program {
         let mut tools = String::new();
         for (place, step) in self.steps.iter().enumerate() {
             if let Kind::Tool { class, policies, timeout, .. } = &step.kind {
-                write_tool(&mut tools, (place, self.version), *class, policies, *timeout);
+                let schema = if self.loops.contains_key(&place) { OF_LOOP } else { "" };
+                write_tool(&mut tools, (place, self.version, schema), *class, policies, *timeout);
             }
         }
         if !tools.is_empty() {
@@ -85,6 +86,7 @@ impl Program {
         }
         let template = self.template(place);
         match &step.kind {
+            Kind::Tool { .. } if self.loops.contains_key(&place) => self.write_loop(file, place, &template),
             Kind::Tool { .. } => {
                 let _ = write!(file, ", kind: tool, tool: t{place}, input: {{ v: \"{template}\" }}");
             }
@@ -108,6 +110,17 @@ impl Program {
             Kind::Condition => file.push_str(", kind: condition, when: \"message != 'nobody'\""),
         }
         file.push_str(if map.is_some() { " } }\n" } else { " }\n" });
+    }
+
+    fn write_loop(&self, file: &mut String, place: usize, prompt: &str) {
+        let Some(of_loop) = self.loops.get(&place) else { return };
+        let (parallel, turns) = (of_loop.parallel, of_loop.turns);
+        let schema = if of_loop.schema { ", schema: { type: string }" } else { "" };
+        let _ = write!(
+            file,
+            ", kind: agent, tools: [t{place}], parallel_tool_calls: {parallel}, max_turns: {turns}, on_limit: answer, timeout: \
+             2s, prompt: \"{prompt}\"{schema}"
+        );
     }
 
     /// The template that makes a node's input.
@@ -183,6 +196,9 @@ fn write_wait(file: &mut String, place: usize, kind: &Kind) {
     }
 }
 
+/// What a tool says of its input that a model calls.
+const OF_LOOP: &str = ", input_schema: { type: object, properties: { v: { type: string } } }";
+
 /// A map up to the work for its items.
 fn write_map(file: &mut String, map: Map) {
     let list: Vec<String> = (0..map.count).map(|item| item.to_string()).collect();
@@ -198,7 +214,7 @@ fn write_map(file: &mut String, map: Map) {
 
 fn write_tool(
     tools: &mut String,
-    (place, version): (usize, u32),
+    (place, version, schema): (usize, u32, &str),
     class: EffectClass,
     policies: &[Policy],
     timeout: u64,
@@ -224,6 +240,7 @@ fn write_tool(
             .collect();
         let _ = write!(tools, ", on_in_doubt: [{}]", texts.join(", "));
     }
+    tools.push_str(schema);
     tools.push_str(" }\n");
     if policies.contains(&Policy::Refuse) {
         let _ = writeln!(

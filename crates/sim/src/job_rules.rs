@@ -68,7 +68,15 @@ pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: 
         match &recorded.event {
             Event::ToolInvocationStarted(started) => call(&started.node),
             Event::ToolInvocationFinished(finished) if finished.outcome == InvocationOutcome::NotSent => calls -= 1,
+            // Of a loop its turns ask, and its calls call.
+            Event::NodeStarted(started)
+                if program.loop_of(&started.node).is_some()
+                    && started.node.call().is_none()
+                    && !started.node.is_turn() => {}
             Event::NodeStarted(started) => match kind(&started.node) {
+                _ if started.node.is_turn() => tally.case("D14", tokens < budget.tokens, || {
+                    format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
+                }),
                 Some(Kind::Tool { class: EffectClass::Pure, .. }) => call(&started.node),
                 asks if asks == Some(&Kind::Model) || started.node.is_critic() => {
                     tally.case("D14", tokens < budget.tokens, || {

@@ -56,6 +56,9 @@ pub(crate) struct Course {
     pub(crate) drawn: BTreeMap<(usize, Option<u32>, u32), Drawing>,
     /// The items of maps, at the end: by node and place.
     pub(crate) items: BTreeMap<(usize, u32), Stand>,
+    /// The calls of loops whose models were told that they have failed, with their codes: by node, item and round of the loop,
+    /// then by turn and call.
+    pub(crate) told: BTreeMap<(usize, Option<u32>, u32), BTreeMap<(u32, u32), String>>,
     /// When a node began: all others.
     began: BTreeMap<usize, BTreeMap<usize, Stand>>,
 }
@@ -143,6 +146,14 @@ pub(crate) fn follow(job: JobId, program: &Program, events: &[Recorded], tally: 
                 });
                 course.ends.insert(at, Stand::Skipped);
             }
+            Event::NodeFinished(finished) if finished.told => {
+                let (of, path) = (place(finished.node.node().as_str()), &finished.node);
+                let call = path.turn().zip(path.call());
+                let code = finished.error.as_ref().map(|error| error.code.clone());
+                if let (Some(of), Some(call), Some(code)) = (of, call, code) {
+                    course.told.entry((of, path.item(), path.round())).or_default().insert(call, code);
+                }
+            }
             Event::NodeFinished(finished) => {
                 let Some((path, stand)) = end_of(finished) else { continue };
                 let of_node = place(path.node().as_str());
@@ -195,11 +206,11 @@ pub(crate) fn first_failure(job: JobId, program: &Program, events: &[Recorded], 
             let collected = at.and_then(|at| program.maps.get(&at)).is_some_and(|map| item && map.collect);
             let may = collected || at.is_some_and(|at| program.rule(at).may_fail);
             let code = finished.error.as_ref().map_or("", |error| error.code.as_str());
-            let absorbed = may && !is_of_the_job(code);
+            let absorbed = finished.told || (may && !is_of_the_job(code));
             tally.case("D15", finished.absorbed == absorbed, || {
                 format!("{job} {}: absorbed: {}, with {code}", finished.node, finished.absorbed)
             });
-            (!absorbed && !item).then(|| finished.node.base())
+            (!absorbed && !item && finished.node.is_outside_loop()).then(|| finished.node.base())
         }
         _ => None,
     });

@@ -17,6 +17,7 @@ mod file;
 pub mod in_place;
 mod job_rules;
 mod joins;
+mod loops;
 mod maps;
 pub mod oracle;
 pub mod processes;

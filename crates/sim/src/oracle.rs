@@ -11,6 +11,7 @@ use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
@@ -26,6 +27,7 @@ use crate::failures;
 use crate::fault_rates::FaultRates;
 use crate::job_rules;
 use crate::joins::{self, Course, Stand};
+use crate::loops;
 use crate::maps;
 use crate::program::Kind;
 use crate::rounds;
@@ -257,13 +259,16 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     rounds::in_order(order.job, &order.program, events, &tried, tally);
     asked_once(evidence, events, (order, &outputs, &course), tally);
     rounds::critics_asked_once(evidence, events, (order.job, &tried), tally);
+    let prompts = prompts(order, &outputs, &course);
+    loops::examine(evidence, events, (order.job, &order.program, &prompts), tally);
     in_time(evidence, events, order, tally);
     job_rules::tries(order.job, &order.program, events, evidence.rates.jumps, tally);
     job_rules::budget(order.job, &order.program, events, tally);
     fitting(events, order, tally);
     for (place, step) in order.program.steps.iter().enumerate() {
         let Kind::Tool { class, .. } = &step.kind else { continue };
-        for (path, _) in order.program.paths(place) {
+        let calls = order.program.paths(place).into_iter().flat_map(|(path, _)| order.program.calls_of(place, &path));
+        for path in calls {
             let acts = services.known(IdempotencyKey::derive(order.job, &path, 0)).acts;
             let status = loaded.state.step_status(&path);
             if *class == EffectClass::AtMostOnce {
@@ -287,7 +292,8 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
         }
         (Some(Ending::Failed { error, .. }), _) => {
             // A process that stands still before its question has used up the time that the answer may take.
-            let stood = evidence.rates.stops > 0 && order.program.steps.iter().any(|step| step.kind == Kind::Model);
+            let models = order.program.steps.iter().any(|step| step.kind == Kind::Model);
+            let stood = evidence.rates.stops > 0 && (models || !order.program.loops.is_empty());
             let allowed = failures::may_fail(order, error, loaded) || (stood && error.code == MODEL_TIMED_OUT);
             tally.case("F6", allowed, || format!("{}: it failed with {}: {}", order.job, error.code, error.message));
         }
@@ -361,7 +367,12 @@ fn asked_once(
     let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
     let lines = evidence.services.lines();
     let steps = order.program.steps.iter().enumerate();
-    let paths = steps.flat_map(|(place, step)| order.program.paths(place).into_iter().map(move |of| (place, step, of)));
+    let paths = steps.flat_map(|(place, step)| {
+        let calls = move |(path, item): (StepPath, String)| {
+            order.program.calls_of(place, &path).into_iter().map(move |path| (path, item.clone()))
+        };
+        order.program.paths(place).into_iter().flat_map(calls).map(move |of| (place, step, of))
+    });
     for (place, step, (path, item)) in paths {
         let node = path.to_string();
         let finished = events.iter().find_map(|recorded| match &recorded.event {
@@ -426,6 +437,20 @@ fn asked_once(
             | Kind::Condition => {}
         }
     }
+}
+
+/// What each loop of a job asks its model.
+fn prompts(order: &Order, outputs: &[Option<String>], course: &Course) -> BTreeMap<StepPath, String> {
+    let mut prompts = BTreeMap::new();
+    for place in order.program.loops.keys().copied() {
+        let input = order.program.input(place, &order.message, outputs, course);
+        for (path, item) in order.program.paths(place) {
+            let drawn = course.drawn(place, path.item(), path.round());
+            let round = order.program.of_round(place, path.round());
+            prompts.insert(path, format!("{input}{item}{drawn}{round}"));
+        }
+    }
+    prompts
 }
 
 /// A job that has a deadline ends at it, or as soon after it as the faults are over and its calls are home.

@@ -14,6 +14,7 @@ use aetheris_testing::random::Random;
 use crate::children::children;
 use crate::draw::{beside_each_other, draw_step, drawing, rules};
 use crate::joins::{Course, Stand};
+use crate::loops::{Loop, loops};
 use crate::maps::{Map, maps};
 use crate::rounds::{Judging, judged};
 
@@ -140,6 +141,8 @@ pub struct Program {
     pub children: BTreeSet<usize>,
     /// The whole job's deadline in milliseconds.
     pub deadline: Option<u64>,
+    /// Those of its nodes that have a model call their tool.
+    pub loops: BTreeMap<usize, Loop>,
     /// Those of its nodes that do what they do for each item of a list.
     pub maps: BTreeMap<usize, Map>,
     /// Its nodes whose input has a value that nobody can compute again.
@@ -185,13 +188,14 @@ impl Program {
         let children = children(&mut steps);
         let parallel = beside_each_other(&mut steps);
         let (rules, maps, drawing) = (rules(&steps), maps(&steps, &children), drawing(&steps));
-        let judged = judged(&steps, &maps);
+        let (judged, loops) = (judged(&steps, &maps), loops(&steps));
         Self {
             budget: None,
             children,
             deadline,
             drawing,
             judged,
+            loops,
             maps,
             name: name.to_owned(),
             parallel,
@@ -239,7 +243,7 @@ impl Program {
     /// Whether a node's output follows from the message alone.
     fn is_certain(&self, place: usize) -> bool {
         let beside = !self.maps.is_empty() || !self.drawing.is_empty() || !self.judged.is_empty();
-        if !self.rules.is_empty() || beside {
+        if !self.rules.is_empty() || !self.loops.is_empty() || beside {
             return false;
         }
         let waits = self.steps.get(place).is_none_or(|step| matches!(step.kind, Kind::Wait { .. }));
@@ -343,7 +347,7 @@ impl Program {
     pub(crate) fn given(&self, place: usize, item: Option<u32>, input: &str, course: &Course) -> String {
         let of_round = |round| {
             let drawn = course.drawn(place, item, round);
-            self.yields(place, &format!("{input}{drawn}{}", self.of_round(place, round)))
+            self.makes(place, (item, round), &format!("{input}{drawn}{}", self.of_round(place, round)), course)
         };
         self.tried(place, of_round).0.pop().unwrap_or_default()
     }
@@ -401,7 +405,10 @@ impl Program {
         let rounds = |place: usize| u64::from(*self.rounds(place).end()) + 1;
         // A critic has the tries and delays of a policy that says nothing.
         let critic = |place: usize| self.judged.get(&place).map_or(0, |judging| u64::from(judging.critic) * 60_000);
-        let of_node = |place: usize, step: &Step| items(place) * rounds(place) * (per_step(step) + critic(place));
+        let asks =
+            |place: usize, step: &Step| u64::from(self.loops.contains_key(&place)) * 30_000 * u64::from(step.tries);
+        let once = |place: usize, step: &Step| per_step(step) * self.calls_in_all(place) + asks(place, step);
+        let of_node = |place: usize, step: &Step| items(place) * rounds(place) * (once(place, step) + critic(place));
         self.steps.iter().enumerate().map(|(place, step)| of_node(place, step)).sum::<u64>()
             + self.deadline.unwrap_or(0)
     }

@@ -53,7 +53,10 @@ fn over(event: &EncodedEvent) -> Option<String> {
 fn fails(event: &EncodedEvent) -> Option<(String, String)> {
     let payload: serde_json::Value = serde_json::from_slice(&event.payload).ok()?;
     let result = payload.get("result")?.as_str()?;
-    if event.kind != EventKind::NodeFinished || !matches!(result, "retryable_failure" | "permanent_failure") {
+    let failed = matches!(result, "retryable_failure" | "permanent_failure");
+    // What a model is told of fails nothing.
+    let told = payload.get("told").is_some();
+    if event.kind != EventKind::NodeFinished || !failed || told {
         return None;
     }
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);

@@ -114,6 +114,9 @@ impl Program {
 
 /// The node or the item that has ended, and how; nothing where its output is judged still, or was rejected.
 pub(crate) fn end_of(finished: &NodeFinished) -> Option<(StepPath, Stand)> {
+    if !finished.node.is_outside_loop() {
+        return None;
+    }
     match finished.verdict {
         Some(Verdict::Pending | Verdict::Reject) => return None,
         Some(Verdict::Pass) | None => {}
@@ -171,7 +174,8 @@ pub(crate) fn expected(program: &Program, message: &str, outputs: &[Option<Strin
         for (path, item) in program.bases(place) {
             let yields = |round| {
                 let drawn = course.drawn(place, path.item(), round);
-                program.yields(place, &format!("{input}{item}{drawn}{}", program.of_round(place, round)))
+                let prompt = format!("{input}{item}{drawn}{}", program.of_round(place, round));
+                program.makes(place, (path.item(), round), &prompt, course)
             };
             expected.insert(path.clone(), program.tried(place, yields));
         }

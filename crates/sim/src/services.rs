@@ -22,9 +22,9 @@ use tokio::sync::oneshot;
 use crate::fault_rates::FaultRates;
 use crate::program::{Act, Kind, Program, Step, output_of};
 use crate::recorder::{Leaving, Recorder};
-use crate::rounds;
 use crate::tell;
 use crate::trace::Trace;
+use crate::{loops, rounds};
 
 /// How much longer than its caller's timeout a call may stand in the service's queue: less than any program's `settle`.
 pub const QUEUE_MS: u64 = 900;
@@ -190,8 +190,7 @@ impl Services {
         let Some((place, _)) = self.program_of(call) else { return Leaving { program: told, ..Leaving::default() } };
         let leaves = program.steps.get(place).is_some_and(|step| step.leaves(place));
         let behind = || program.behind(place).into_iter().map(|need| format!("n{need}")).collect();
-        let of_node = program.maps.get(&place).map_or(1, |map| map.concurrency);
-        let at_once = Some((program.parallel.max(1), of_node));
+        let at_once = Some((program.parallel.max(1), program.calls_at_once(place)));
         Leaving { at_once, behind: leaves.then(behind), program: told }
     }
 
@@ -425,17 +424,21 @@ impl Models for Outside {
             let fails = services.rates.is_bad() && services.random().chance(services.rates.network);
             let asked = Asked { answered: services.now(), left };
             let mut state = services.state();
-            state.questions.push((asked, request.prompt.clone()));
+            let of_loop = !request.tools.is_empty();
+            let question =
+                if of_loop { loops::question(&request.prompt, request.turns.len()) } else { request.prompt.clone() };
+            state.questions.push((asked, question));
             if fails {
                 let error = Failure::new("model_busy", "the model is busy");
                 return Err(ModelError { error, retry_after: None, retryable: true, usage: None });
             }
-            let text = match rounds::asked_about(&request.prompt) {
-                Some(output) => rounds::verdict_of(output),
-                None => output_of("model", &request.prompt),
+            let (text, calls) = match rounds::asked_about(&request.prompt) {
+                _ if of_loop => loops::say(&request),
+                Some(output) => (rounds::verdict_of(output), Vec::new()),
+                None => (output_of("model", &request.prompt), Vec::new()),
             };
             let usage = Usage { completion_tokens: 5, prompt_tokens: 9 };
-            Ok(ModelAnswer { calls: Vec::new(), model: request.model, text, usage })
+            Ok(ModelAnswer { calls, model: request.model, text, usage })
         })
     }
 

@@ -12,7 +12,7 @@ use aetheris_check::Report;
 /// permit, which is stored, whatever the other side said; S8, none leaves once a step of its job has failed; S9, no more of them
 /// are out at once than the job's plan allows. D15: a job fails with the first of its failed steps, by name, and with none that may
 /// fail. J1: a node begins or is skipped as its join says; J2: what it tells of those before it is so. K1: a child is created once, as the step that asked for it says, and none without one; K2: who waits for one is told once how it has ended;
-/// K3: at the end nothing that was promised is left to be done. M1: the items of a map
+/// K3: at the end nothing that was promised is left to be done. L1: what a model is told to have failed has not happened. M1: the items of a map
 /// begin in their order, none once one has failed that ends it, and it fails with the first that failed. R1: an output is made again as often as it is
 /// rejected, and no round follows one that was taken. V1: a value that nobody can
 /// compute again is drawn for a step once. T1 to T5 are about what is told: the status
@@ -20,10 +20,10 @@ use aetheris_check::Report;
 /// contradicts the job, that a signal for a wait of the plan is taken, that a message which does not fit makes no job, that no
 /// wait ends with what it does not accept, and (T8) that a job is not there for another tenant. ROUND: what the checker asks of the whole store in the middle of the
 /// storm.
-pub const IDS: [&str; 52] = [
+pub const IDS: [&str; 53] = [
     "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C5", "C6", "C7", "C9", "D11", "D12", "D13",
-    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "J1", "J2", "K1", "K2", "K3", "M1", "R1", "ROUND", "S1", "S2",
-    "S3", "S4", "S5", "S6", "S7", "S8", "S9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "V1",
+    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "J1", "J2", "K1", "K2", "K3", "L1", "M1", "R1", "ROUND", "S1",
+    "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "V1",
 ];
 
 /// What is looked at beside these where the store has a file: whether jobs of a session began in their turn, and others not

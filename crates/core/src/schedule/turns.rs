@@ -91,7 +91,7 @@ pub(super) fn parts_of<'a>(
             let turn = turns.ended.saturating_sub(1);
             let begun = turns.open.iter().copied();
             let room = if stopped { 0 } else { agent.calls_at_once().saturating_sub(turns.open.len()) };
-            let next = (turns.calls_begun..turns.calls).take(room);
+            let next = turns.left.iter().copied().take(room);
             let calls: Vec<StepPath> = begun.chain(next).map(|call| whole.path.at_call(turn, call)).collect();
             if calls.is_empty() { vec![whole.path] } else { calls }
         }

@@ -17,14 +17,12 @@ pub struct TurnsState {
     pub asked_at: u64,
     /// How many turns have begun.
     pub begun: u32,
-    /// How many calls the newest turn that has ended asked for.
-    pub calls: u32,
-    /// How many of these have begun: those before this place.
-    pub calls_begun: u32,
     /// How many turns have ended well.
     pub ended: u32,
     /// The first turn or call whose failure ends the loop.
     pub failed_by: Option<StepPath>,
+    /// The calls of the newest turn that has ended which have not begun.
+    pub left: BTreeSet<u32>,
     /// How many calls were refused because the model made a mistake.
     pub mistakes: u32,
     /// The calls that have begun and have not ended.
@@ -45,7 +43,7 @@ impl TurnsState {
     /// Whether calls of the newest turn have not ended, or, as long as nothing has ended the loop, not begun.
     #[must_use]
     pub fn is_calling(&self) -> bool {
-        !self.open.is_empty() || (self.calls_begun < self.calls && self.failed_by.is_none())
+        !self.open.is_empty() || (!self.left.is_empty() && self.failed_by.is_none())
     }
 
     /// Whether the loop may end so.
@@ -53,8 +51,7 @@ impl TurnsState {
         self.open.is_empty() && !self.is_asking() && (!well || (self.said && self.failed_by.is_none()))
     }
 
-    /// A turn, or a call of one, has moved. They begin in their order, and a turn begins when the calls of the one before have
-    /// ended.
+    /// A turn, or a call of one, has moved. A turn begins when the calls of the one before have ended.
     fn moved(&mut self, path: &StepPath, to: StepStatus) -> Result<(), &'static str> {
         let turn = path.turn().unwrap_or_default();
         match path.call() {
@@ -73,15 +70,14 @@ impl TurnsState {
     }
 
     fn call_moved(&mut self, turn: u32, call: u32, to: StepStatus) -> Result<(), &'static str> {
-        if self.begun != self.ended || turn + 1 != self.ended || call > self.calls_begun || call >= self.calls {
-            return Err("it is not the next call of the newest turn");
+        let is_new = self.left.contains(&call);
+        if self.begun != self.ended || turn + 1 != self.ended || !(is_new || self.open.contains(&call)) {
+            return Err("it is no open call of the newest turn");
         }
-        if call == self.calls_begun {
-            if self.failed_by.is_some() {
-                return Err("its loop has failed");
-            }
-            self.calls_begun += 1;
+        if is_new && self.failed_by.is_some() {
+            return Err("its loop has failed");
         }
+        self.left.remove(&call);
         if to.is_terminal() {
             self.open.remove(&call);
         } else {
@@ -179,8 +175,7 @@ impl JobState {
         }
         if let Some(turns) = self.turns_mut(path) {
             turns.ended += 1;
-            turns.calls = u32::try_from(turn.calls.len()).unwrap_or(u32::MAX);
-            turns.calls_begun = 0;
+            turns.left = (0..u32::try_from(turn.calls.len()).unwrap_or(u32::MAX)).collect();
             turns.said = turn.is_last_word();
         }
     }

@@ -27,6 +27,7 @@ use super::{llm, tool};
 use crate::draft::Fact;
 use crate::names;
 use crate::ports::{ModelAnswer, ModelError, ModelRequest, PastCall, PastTurn, ToolOffer};
+use crate::run::budget::over_budget;
 use crate::run::facts;
 use crate::run::judge::VIOLATIONS_TOLD;
 use crate::run::prepared::{Asked, Body, Check, Next, Prepared, TryFailed};
@@ -303,7 +304,11 @@ pub(in crate::run) fn input_checked(view: &View<'_>, misfits: &[Violation]) -> R
     }
     let name = asked(view)?.tool.as_ref().ok_or_else(|| view.corrupt("it calls no tool"))?;
     let input = arguments(asked(view)?).map_err(|_| view.corrupt("its arguments were judged and are no JSON"))?;
-    tool::prepare(view, name, || Ok(input))
+    // While they were judged, others may have used up what is left.
+    match over_budget(view).filter(|_| !aetheris_fault::planted!("judged-call-asks-no-budget")) {
+        Some(exceeded) => Ok(facts::fail_job(view, exceeded)),
+        None => tool::prepare(view, name, || Ok(input)),
+    }
 }
 
 fn asked<'v>(view: &'v View<'_>) -> Result<&'v ToolAsked, Failure> {
