@@ -52,7 +52,7 @@ fn call_of(effect: EffectClass, kind: ToolKind, input: Value) -> ToolCall {
         permit: Some(PermitNumber { generation: 3, number: 2 }),
         session: None,
         timeout: PATIENCE,
-        tool: Arc::new(Tool { effect, kind, on_in_doubt: vec![], refuses: false, timeout: None, version: None }),
+        tool: Arc::new(Tool::new(effect, kind)),
         tool_name: "shop.send".into(),
         try_number: 2,
     }

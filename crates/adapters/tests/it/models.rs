@@ -1,11 +1,12 @@
 //! Models: scripts, and endpoints that answer, refuse, stall and break off.
 
 use aetheris_adapters::{BuildError, ModelBook, ModelEndpoint, Script, Secret};
-use aetheris_core::event::Usage;
+use aetheris_core::event::{ToolAsked, Usage};
+use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
 use aetheris_core::time::Span;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models};
+use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, PastCall, PastTurn, ToolOffer};
 use serde_json::{Value, json};
 
 use crate::peer::{Nobody, Peer, Reply, answer};
@@ -14,15 +15,7 @@ use crate::{PATIENCE, SHORT};
 const KEY: &str = "sk-very-secret";
 
 fn request(model: &str, prompt: &str) -> ModelRequest {
-    ModelRequest {
-        format: AnswerFormat::Text,
-        max_tokens: None,
-        model: model.to_owned(),
-        prompt: prompt.to_owned(),
-        system: None,
-        temperature: None,
-        timeout: PATIENCE,
-    }
+    ModelRequest::new(model, prompt, PATIENCE)
 }
 
 fn endpoint(base_url: impl Into<String>) -> ModelEndpoint {
@@ -57,6 +50,7 @@ fn completion(content: &Value, finish: &str) -> String {
 async fn an_answer_is_its_text_model_and_usage() {
     let peer = Peer::answering("200 OK", "", &completion(&json!("approve\n"), "stop")).await;
     let expected = ModelAnswer {
+        calls: Vec::new(),
         model: "shop/org/small-2026".to_owned(),
         text: "approve\n".to_owned(),
         usage: Usage { completion_tokens: 3, prompt_tokens: 9 },
@@ -69,6 +63,149 @@ async fn an_answer_is_its_text_model_and_usage() {
         serde_json::from_str::<Value>(&seen.body).unwrap(),
         json!({ "model": "org/small", "stream": false, "messages": [{ "role": "user", "content": "two words" }] })
     );
+}
+
+/// A conversation with two tools: what was said and what came of it goes back as the provider said it.
+fn conversation() -> ModelRequest {
+    let asked = |id: &str, provider| ToolAsked {
+        arguments: "{\"q\": 1}".to_owned(),
+        id: id.to_owned(),
+        name: "look_up".to_owned(),
+        provider,
+        tool: Some("look.up".into()),
+    };
+    let signed = Json::new(json!({ "extra_content": { "google": { "thought_signature": "s" } } }));
+    let call = |asked, result: &str, failed| PastCall { asked, failed, result: result.to_owned() };
+    let first = PastTurn {
+        calls: vec![call(asked("c1", Some(signed)), "found", false), call(asked("c2", None), "error: none", true)],
+        reply: None,
+        text: String::new(),
+    };
+    let second = PastTurn { calls: Vec::new(), reply: Some("that does not fit".to_owned()), text: "well".to_owned() };
+    let schema = Json::new(json!({ "type": "object" }));
+    let offer = |name: &str, description: Option<&str>, input_schema| ToolOffer {
+        description: description.map(str::to_owned),
+        input_schema,
+        name: name.to_owned(),
+    };
+    ModelRequest {
+        may_call: true,
+        system: Some("Be brief.".to_owned()),
+        tools: vec![offer("look_up", Some("Looks"), Some(schema)), offer("bare", None, None)],
+        turns: vec![first, second],
+        ..request("shop/m", "find it")
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_is_sent_as_it_went() {
+    let peer = Peer::answering("200 OK", "", &completion(&json!("done"), "stop")).await;
+    for (may_call, choice) in [(true, "auto"), (false, "none")] {
+        book(&peer).complete(ModelRequest { may_call, ..conversation() }).await.unwrap();
+        let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
+        let function = json!({ "name": "look_up", "arguments": "{\"q\": 1}" });
+        let signed = json!({ "google": { "thought_signature": "s" } });
+        assert_eq!(
+            body,
+            json!({
+                "model": "m", "stream": false, "tool_choice": choice,
+                "messages": [
+                    { "role": "system", "content": "Be brief." },
+                    { "role": "user", "content": "find it" },
+                    { "role": "assistant", "content": null, "tool_calls": [
+                        { "id": "c1", "type": "function", "function": function, "extra_content": signed },
+                        { "id": "c2", "type": "function", "function": function },
+                    ] },
+                    { "role": "tool", "tool_call_id": "c1", "content": "found" },
+                    { "role": "tool", "tool_call_id": "c2", "content": "error: none" },
+                    { "role": "assistant", "content": "well" },
+                    { "role": "user", "content": "that does not fit" },
+                ],
+                "tools": [
+                    { "type": "function", "function": { "name": "look_up", "description": "Looks", "parameters": { "type": "object" } } },
+                    { "type": "function", "function": { "name": "bare", "parameters": { "type": "object" } } },
+                ],
+            })
+        );
+    }
+}
+
+fn calling(message: &Value, finish: &str) -> String {
+    json!({ "choices": [{ "finish_reason": finish, "message": message }] }).to_string()
+}
+
+#[tokio::test]
+async fn calls_are_read_as_they_are_asked_for() {
+    let call = json!({ "id": "c1", "index": 0, "type": "function", "function": { "name": "t", "arguments": "{\"a\": 1" }, "x": [1] });
+    let bare = json!({ "function": { "name": "u", "arguments": { "a": 1 } } });
+    let none = json!({ "id": null, "function": { "name": "v", "arguments": null } });
+    let message = json!({ "role": "assistant", "content": null, "tool_calls": [call, bare, none] });
+    let peer = Peer::answering("200 OK", "", &calling(&message, "tool_calls")).await;
+    let answer = book(&peer).complete(conversation()).await.unwrap();
+    let asked = |arguments: &str, id: &str, name: &str, provider| ToolAsked {
+        arguments: arguments.to_owned(),
+        id: id.to_owned(),
+        name: name.to_owned(),
+        provider,
+        tool: None,
+    };
+    let expected = [
+        asked("{\"a\": 1", "c1", "t", Some(Json::new(json!({ "x": [1] })))),
+        asked("{\"a\":1}", "", "u", None),
+        asked("", "", "v", None),
+    ];
+    assert_eq!((answer.text.as_str(), answer.calls.as_slice()), ("", expected.as_slice()));
+    // Nobody counted: what went back and forth is estimated.
+    assert!(answer.usage.prompt_tokens > 30 && answer.usage.completion_tokens > 0, "{:?}", answer.usage);
+}
+
+/// No call is taken out of an answer that was cut off, or that cannot be read.
+#[tokio::test]
+async fn no_call_is_taken_from_half_an_answer() {
+    let call = json!({ "id": "c1", "type": "function", "function": { "name": "t", "arguments": "{" } });
+    for (calls, finish, code, retryable) in [
+        (json!([call]), "length", "model_answer_cut", false),
+        (json!([{ "id": "c1" }]), "tool_calls", "model_answer_unreadable", true),
+        (json!([{ "function": { "arguments": "{}" } }]), "tool_calls", "model_answer_unreadable", true),
+        (json!([7]), "tool_calls", "model_answer_unreadable", true),
+        (json!([]), "stop", "model_answer_unreadable", true),
+    ] {
+        let message = json!({ "role": "assistant", "content": null, "tool_calls": calls });
+        let peer = Peer::answering("200 OK", "", &calling(&message, finish)).await;
+        let failed = book(&peer).complete(conversation()).await.unwrap_err();
+        assert_eq!((failed.error.code.as_str(), failed.retryable), (code, retryable), "{calls}");
+    }
+}
+
+/// `scripted/tools` needs no network: it calls what it is told of, and answers with what came of it.
+#[tokio::test]
+async fn a_script_calls_each_tool_in_turn() {
+    let book = ModelBook::builder()
+        .script(
+            "once",
+            Script::calling(|request| Ok((String::new(), vec![(request.tools[0].name.clone(), Json::null())]))),
+        )
+        .build()
+        .unwrap();
+    let mut request = ModelRequest { turns: Vec::new(), ..conversation() };
+    request.model = "scripted/tools".to_owned();
+    request.prompt = "{\"q\": 1}".to_owned();
+    for name in ["look_up", "bare"] {
+        let answer = book.complete(request.clone()).await.unwrap();
+        assert_eq!(
+            (answer.calls.len(), answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()),
+            (1, name, "{\"q\":1}")
+        );
+        let call = PastCall { asked: answer.calls[0].clone(), failed: false, result: format!("from {name}") };
+        request.turns.push(PastTurn { calls: vec![call], reply: None, text: String::new() });
+    }
+    let last = book.complete(request.clone()).await.unwrap();
+    assert_eq!((last.text.as_str(), last.calls.len()), ("from bare", 0));
+    request.turns.pop();
+    let last = book.complete(ModelRequest { may_call: false, ..request.clone() }).await.unwrap();
+    assert_eq!((last.text.as_str(), last.calls.len()), ("from look_up", 0));
+    let once = book.complete(ModelRequest { model: "scripted/once".to_owned(), ..request }).await.unwrap();
+    assert_eq!(once.calls[0].name, "look_up");
 }
 
 #[tokio::test]

@@ -100,3 +100,131 @@ pub(super) fn parts_of<'a>(
     let paths = paths.into_iter().filter(|path| stopped || !waits(path));
     paths.filter_map(|path| step_at(state, plan, &path)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::id::JobId;
+    use crate::plan::{Budget, EffectClass, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind};
+    use crate::retry::RetryPolicy;
+    use crate::schedule::{Cursor, Due, due};
+    use crate::state::StepState;
+
+    fn agent() -> AgentNode {
+        AgentNode { max_turns: 2, parallel_tool_calls: 2, tools: vec!["t".into()], ..AgentNode::new("m/n", "p") }
+    }
+
+    fn turns(begun: u32, ended: u32) -> TurnsState {
+        TurnsState { begun, ended, ..TurnsState::default() }
+    }
+
+    #[test]
+    fn a_loop_goes_from_turn_to_turn_to_its_end() {
+        use LoopEnd::{Failed, Limit, Mistakes, Said};
+        use Stage::{Asks, Calls, Ends};
+        let failed = Some("n/0".into());
+        for (stands, expected) in [
+            (turns(0, 0), Asks(0)),
+            (turns(1, 0), Asks(0)),
+            (TurnsState { failed_by: failed.clone(), ..turns(1, 0) }, Ends(Failed)),
+            (TurnsState { left: [0].into(), ..turns(1, 1) }, Calls),
+            (TurnsState { open: [0].into(), ..turns(1, 1) }, Calls),
+            (TurnsState { open: [0].into(), failed_by: failed.clone(), ..turns(1, 1) }, Calls),
+            (TurnsState { left: [0].into(), failed_by: failed, ..turns(1, 1) }, Ends(Failed)),
+            (turns(1, 1), Asks(1)),
+            (TurnsState { said: true, ..turns(1, 1) }, Ends(Said)),
+            (TurnsState { mistakes: limits::LOOP_MISTAKES_MAX, ..turns(1, 1) }, Asks(1)),
+            (TurnsState { mistakes: limits::LOOP_MISTAKES_MAX + 1, ..turns(1, 1) }, Ends(Mistakes)),
+            (TurnsState { said: true, mistakes: limits::LOOP_MISTAKES_MAX + 1, ..turns(1, 1) }, Ends(Said)),
+            (turns(2, 2), Ends(Limit)),
+        ] {
+            assert_eq!(stage(&agent(), &stands), expected, "{stands:?}");
+        }
+    }
+
+    #[test]
+    fn a_loop_that_has_used_up_what_it_may_is_asked_once_more() {
+        let answers = AgentNode { max_tokens: Some(10), on_limit: OnLimit::Answer, ..agent() };
+        let fails = AgentNode { on_limit: OnLimit::Fail, ..answers.clone() };
+        let used = |tokens, asked_at, begun, ended| TurnsState { asked_at, tokens, ..turns(begun, ended) };
+        for (stands, once_more, may) in [
+            (used(9, 0, 1, 1), Stage::Asks(1), true),
+            (used(10, 0, 1, 1), Stage::Asks(1), false),
+            // Its tries count for the turns behind it: whether it may call was said when it began.
+            (used(10, 9, 2, 1), Stage::Asks(1), true),
+            (used(12, 10, 2, 1), Stage::Asks(1), false),
+            (used(12, 10, 2, 2), Stage::Ends(LoopEnd::Limit), false),
+            (used(0, 0, 2, 2), Stage::Asks(2), false),
+            (used(0, 0, 3, 3), Stage::Ends(LoopEnd::Limit), false),
+        ] {
+            assert_eq!(stage(&answers, &stands), once_more, "{stands:?}");
+            assert_eq!(may_call(&answers, &stands, stands.ended), may, "{stands:?}");
+        }
+        assert_eq!(stage(&fails, &used(9, 0, 1, 1)), Stage::Asks(1));
+        assert_eq!(stage(&fails, &used(10, 0, 1, 1)), Stage::Ends(LoopEnd::Limit));
+    }
+
+    /// What is due of the loop `n`, with these steps waiting.
+    fn looks(turns: Option<TurnsState>, asked: usize, waiting: &[&str]) -> String {
+        let call = ToolAsked {
+            arguments: String::new(),
+            id: String::new(),
+            name: "t".to_owned(),
+            provider: None,
+            tool: Some("t".into()),
+        };
+        let plan = Plan {
+            answer: None,
+            budget: Budget::default(),
+            max_parallel_steps: None,
+            nodes: vec![Node::new("n", NodeKind::Agent(agent()))],
+            retry: RetryPolicy::default(),
+            schema_version: PLAN_SCHEMA_VERSION,
+            step_timeout: None,
+            tools: BTreeMap::from([("t".into(), Tool::new(EffectClass::Pure, ToolKind::Function("f".to_owned())))]),
+        };
+        let plan = Arc::new(plan).compile().unwrap();
+        let mut state = JobState::new(JobId::from_u128(1));
+        let running = StepState { status: StepStatus::Running, ..StepState::default() };
+        if turns.is_some() {
+            state.steps.insert("n".into(), StepState { turns: turns.map(Box::new), ..running });
+        }
+        let turn = crate::event::Turn { calls: vec![call; asked], reply: None };
+        state.steps.insert("n/0".into(), StepState { turn: Some(Box::new(turn)), ..StepState::default() });
+        let waits = |path: &StepPath| waiting.contains(&&*path.text());
+        match due(&state, &plan, 1, &mut Cursor::default(), waits) {
+            Due::Open(steps) => {
+                let told = |step: &Step<'_>| format!("{} {}", step.path, step.work.kind.as_str());
+                steps.iter().map(told).collect::<Vec<_>>().join(", ")
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn turns_and_calls_are_worked_on_in_the_place_of_their_loop() {
+        let calls = |open: &[u32], left: &[u32]| {
+            let (open, left) = (open.iter().copied().collect(), left.iter().copied().collect());
+            Some(TurnsState { left, open, ..turns(1, 1) })
+        };
+        assert_eq!(looks(None, 0, &[]), "n agent");
+        assert_eq!(looks(Some(turns(0, 0)), 0, &[]), "n/0 agent");
+        assert_eq!(looks(Some(turns(1, 0)), 0, &["n/0"]), "");
+        assert_eq!(looks(calls(&[], &[0, 1, 2]), 3, &[]), "n/0.0 tool, n/0.1 tool");
+        assert_eq!(looks(calls(&[1], &[0, 2]), 3, &[]), "n/0.1 tool, n/0.0 tool");
+        // One that waits keeps its place, so that what is asked for behind it does not overtake it.
+        assert_eq!(looks(calls(&[0], &[1, 2]), 3, &["n/0.0"]), "n/0.1 tool");
+        assert_eq!(looks(calls(&[0, 1], &[2]), 3, &["n/0.0", "n/0.1"]), "");
+        assert_eq!(looks(calls(&[], &[]), 3, &[]), "n/1 agent");
+        assert_eq!(looks(Some(TurnsState { said: true, ..turns(1, 1) }), 0, &[]), "n agent");
+        // Beside a call that has ended the loop those that are open are given up, wherever they wait, and no other begins.
+        let failed = |open: &[u32]| Some(TurnsState { failed_by: Some("n/0.2".into()), ..calls(open, &[1]).unwrap() });
+        assert_eq!(looks(failed(&[0]), 3, &["n/0.0"]), "n/0.0 tool");
+        assert_eq!(looks(failed(&[]), 3, &[]), "n agent");
+        // A call of no tool is the loop's own work.
+        assert_eq!(looks(calls(&[], &[3]), 3, &[]), "n/0.3 agent");
+    }
+}

@@ -74,8 +74,16 @@ impl JobState {
     /// Whether a step is an item whose map has failed, or a part of a loop that has failed: it is given up.
     #[must_use]
     pub fn is_stopped(&self, path: &StepPath) -> bool {
-        let of_map = path.item().is_some() && self.items_of(path).is_some_and(|items| items.stopped_by.is_some());
-        of_map || self.is_of_failed_loop(path)
+        let of_map = self.is_of_failed_map(path);
+        // A loop that a part of it has ended fails as that part has.
+        let own = path.is_outside_loop() && self.turns_of(path).is_some_and(|turns| turns.failed_by.is_some());
+        (of_map && !own) || self.is_of_failed_loop(path)
+    }
+
+    /// Whether a step is an item, or a part of one, whose map has failed.
+    #[must_use]
+    pub fn is_of_failed_map(&self, path: &StepPath) -> bool {
+        path.item().is_some() && self.items_of(path).is_some_and(|items| items.stopped_by.is_some())
     }
 
     /// A step that is an item has moved.
@@ -87,9 +95,9 @@ impl JobState {
         moved.map_err(|why| Illegal::Contradiction(format!("`{path}`: {why}")))
     }
 
-    /// An item has failed: the map ends with it, unless that collects failures.
+    /// An item has failed, or a part of it with which it is to: the map ends with it, unless that collects failures.
     pub(super) fn note_item_failed(&mut self, e: &NodeFinished) {
-        let Some(item) = e.node.item().filter(|_| !e.given_up && e.node.is_outside_loop()) else { return };
+        let Some(item) = e.node.item().filter(|_| !e.given_up && !e.told) else { return };
         let map = self.steps.get_mut(&StepPath::from(e.node.node()));
         if let Some(items) = map.and_then(|map| map.items.as_mut()).filter(|items| !(items.collect && e.absorbed)) {
             let first = |before: Option<u32>| Some(before.map_or(item, |first| first.min(item)));

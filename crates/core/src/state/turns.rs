@@ -180,7 +180,7 @@ impl JobState {
         }
     }
 
-    /// A part of a loop has failed: so does the loop, unless the model is told.
+    /// A part of a loop has failed: so is the loop to, unless the model is told.
     pub(super) fn part_of_loop_failed(&mut self, e: &NodeFinished) {
         let refused = self.steps.get(&e.node).is_some_and(|step| step.tries == 0);
         if let Some(turns) = self.turns_mut(&e.node) {

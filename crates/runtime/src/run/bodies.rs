@@ -64,8 +64,8 @@ pub(super) struct Bodies<'r> {
     ended: VecDeque<Ended>,
     /// Ends those that may be dropped.
     halt: CancellationToken,
-    /// Ends those of one node that may be dropped.
-    halts: BTreeMap<NodeId, CancellationToken>,
+    /// Ends those of one node, or of one loop, that may be dropped.
+    halts: BTreeMap<StepPath, CancellationToken>,
     /// How many there are of each node.
     of_nodes: BTreeMap<NodeId, usize>,
     running: FuturesUnordered<BoxFuture<'r, Ended>>,
@@ -91,13 +91,14 @@ impl<'r> Bodies<'r> {
         self.under_way.contains_key(path)
     }
 
-    /// What ends a body of a node that begins now before its time.
-    pub(super) fn interrupts(&mut self, node: &NodeId, lease: &'r Lease) -> Interrupts<'r> {
-        let halt = match self.halts.get(node) {
-            Some(halt) => halt.clone(),
-            None => self.halts.entry(node.clone()).or_insert(self.halt.child_token()).clone(),
-        };
-        Interrupts { halt, lease }
+    /// What ends a body of a step that begins now before its time.
+    pub(super) fn interrupts(&mut self, path: &StepPath, lease: &'r Lease) -> Interrupts<'r> {
+        let of_node = self.halts.entry(StepPath::from(path.node())).or_insert_with(|| self.halt.child_token()).clone();
+        if path.is_outside_loop() {
+            return Interrupts { halt: of_node, lease };
+        }
+        let of_loop = self.halts.entry(path.of_loop()).or_insert_with(|| of_node.child_token());
+        Interrupts { halt: of_loop.clone(), lease }
     }
 
     /// A body begins. Where its start is not written, people are to see it in a while all the same.
@@ -131,10 +132,13 @@ impl<'r> Bodies<'r> {
         }
     }
 
-    /// The same as [`Bodies::halt`] of those of one node. One that begins later is not halted.
-    pub(super) fn halt_node(&mut self, node: &NodeId) {
-        if let Some(halt) = self.halts.remove(node) {
+    /// The same as [`Bodies::halt`] of those of one node, or of one loop. One that begins later is not halted.
+    pub(super) fn halt_group(&mut self, of: &StepPath) {
+        if let Some(halt) = self.halts.remove(of) {
             halt.cancel();
+        }
+        if of.is_whole() {
+            self.halts.retain(|path, _| path.node() != of.node());
         }
     }
 
@@ -172,7 +176,7 @@ impl<'r> Bodies<'r> {
             *of_node.get_mut() -= 1;
             if *of_node.get() == 0 {
                 of_node.remove();
-                self.halts.remove(ended.path.node());
+                self.halts.retain(|path, _| path.node() != ended.path.node());
             }
         }
         if self.is_empty() {

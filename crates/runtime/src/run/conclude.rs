@@ -95,7 +95,7 @@ impl<'r> Run<'r> {
         let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
         tracing::warn!(job = %self.state().id, node = %path, error = %error.message, "a call could not leave; trying again");
         let under_way = UnderWay { leaves: false, position: Position::of(self.state(), path) };
-        let until = bodies.interrupts(path.node(), self.lease);
+        let until = bodies.interrupts(path, self.lease);
         let passes = async move {
             until.rest(pause).await;
             Ok(None)

@@ -166,7 +166,10 @@ impl<'r> Run<'r> {
             }
             if bodies.has(&step.path) {
                 if self.is_stopped(&step.path) {
-                    bodies.halt_node(&step.node.id);
+                    // An item beside it is not to hear of the end of its loop.
+                    let of_map = self.state().is_of_failed_map(&step.path);
+                    let group = if of_map { StepPath::from(&step.node.id) } else { step.path.of_loop() };
+                    bodies.halt_group(&group);
                 }
                 continue;
             }

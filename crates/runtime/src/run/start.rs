@@ -77,7 +77,7 @@ impl<'r> Run<'r> {
             match begin {
                 Begin::Now => {
                     let begun = Begun { at: self.state().last_at, sent_at: drafted_at };
-                    let until = bodies.interrupts(path.node(), self.lease);
+                    let until = bodies.interrupts(&path, self.lease);
                     aetheris_fault::sometimes!(BesideEachOther, !bodies.is_empty());
                     bodies.begin(path, under_way, body::perform(self.rt, until, body, begun)).await;
                 }

@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 
 use aetheris_core::event::{Draw, Drawn, EventKind, ValueRecorded};
+use aetheris_core::path::StepPath;
 use aetheris_core::state::Values;
 use aetheris_expr::{Draws, ExprError, Scope, Texts};
 
@@ -28,7 +29,7 @@ impl View<'_> {
     /// Renders templates that may ask for such values.
     pub(super) fn drawing<T>(&self, render: impl Fn(&mut Texts<'_>) -> Result<T, ExprError>) -> Result<T, ExprError> {
         let none = Values::default();
-        let recorded = self.state.steps.get(&self.path.of_loop()).map_or(&none, |step| &step.values);
+        let recorded = self.state.steps.get(&drawn_for(&self.path)).map_or(&none, |step| &step.values);
         let ids = self.ids;
         let chance = move || ids.secret();
         let draws = Draws::new(recorded, self.drawing.given.get(), Some(&chance));
@@ -46,11 +47,18 @@ impl View<'_> {
     }
 }
 
+/// The step that values are drawn for: a loop is given its own once, for all of its turns.
+fn drawn_for(path: &StepPath) -> StepPath {
+    if aetheris_fault::planted!("loop-drawn-for-anew") {
+        return path.clone();
+    }
+    path.of_loop()
+}
+
 /// Puts on record what a decision has drawn, with its facts and before what they lead to. A moment is the store's to give:
 /// it is recorded first, and the step decided anew.
 pub(super) fn record(view: &View<'_>, prepared: Prepared) -> Prepared {
-    // A loop is given its values once, for all of its turns.
-    let node = view.path.of_loop();
+    let node = drawn_for(&view.path);
     if view.drawing.wants_now.get() {
         let recorded = ValueRecorded { node, values: vec![Drawn::Now] };
         return facts::start(view).and(Fact::of(recorded)).next(Next::Record);

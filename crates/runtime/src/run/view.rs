@@ -119,6 +119,9 @@ impl View<'_> {
         if aetheris_fault::planted!("key-of-the-whole-map") {
             return IdempotencyKey::derive(self.state.id, &(&self.node.id).into(), 0);
         }
+        if aetheris_fault::planted!("key-of-the-turn") && self.path.call().is_some() {
+            return IdempotencyKey::derive(self.state.id, &self.path.at_turn(self.path.turn().unwrap_or(0)), 0);
+        }
         IdempotencyKey::derive(self.state.id, &self.path, 0)
     }
 

@@ -505,3 +505,58 @@ async fn a_turn_is_tried_again() {
     assert_eq!((models.count(), world.tools.calls.lock().unwrap().len()), (2, 0));
     assert_eq!(state.turns_of(&"n".into()).map(|turns| turns.tokens), Some(state.tokens));
 }
+
+/// A loop that fails ends its own calls and nobody else's.
+#[tokio::test(start_paused = true)]
+async fn the_calls_of_other_loops_do_not_hear_of_the_end_of_one() {
+    let work =
+        "{ kind: agent, prompt: '{{ item }}', tools: [tell], parallel_tool_calls: 2, retry: { max_attempts: 1 } }";
+    let node =
+        format!("    - {{ id: n, kind: map, over: [a, b], concurrency: 2, on_item_failure: collect, do: {work} }}\n");
+    let models = FakeModels::new().rule(|request: &ModelRequest| {
+        let calls = if request.prompt == "a" { 1 } else { 2 };
+        Some(match request.turns.len() {
+            0 => ModelReply::calls("", (0..calls).map(|_| ("tell", json!({})))),
+            _ => ModelReply::text("over"),
+        })
+    });
+    let world = World::asking(&models);
+    world.put(&format!("{HEAD}{node}")).await;
+    let (of_a, reached, release) = hold(done(json!("told")));
+    let (beside, beside_reached, _never) = hold(done(json!("never")));
+    world.tools.next("tell", [of_a, Act::After(Duration::from_secs(1), unknown("no answer")), beside]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    beside_reached.notified().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    release.notify_one();
+    let state = world.done(job).await;
+    let called: Vec<String> = world.tools.calls.lock().unwrap().iter().map(|call| call.node.to_string()).collect();
+    assert_eq!(called, ["n[0]/0.0", "n[1]/0.0", "n[1]/0.1"]);
+    let result = world.result(job).await;
+    assert_eq!((&result[0]["output"], &result[1]["error"]["code"]), (&json!("over"), &json!("connection_lost")));
+    assert!(state.steps[&"n[1]/0.1".into()].given_up && !state.steps[&"n[1]".into()].given_up);
+}
+
+/// Once a part of an item's loop has failed with which the map ends, no call of another item leaves.
+#[tokio::test(start_paused = true)]
+async fn a_map_ends_with_the_call_that_ends_the_loop_of_an_item() {
+    let work = "{ kind: agent, prompt: '{{ item }}', tools: [tell, look], retry: { max_attempts: 1 } }";
+    let node = format!(
+        "    - {{ id: n, kind: map, over: [a, b], concurrency: 2, do: {work}, on_failure: fail_safe }}\n    \
+         - {{ id: last, kind: transform, needs: [n], output: '{{{{ nodes.n.error.message }}}}' }}\n"
+    );
+    let models = FakeModels::new().rule(|request: &ModelRequest| {
+        let tool = if request.prompt == "a" { "tell" } else { "look" };
+        Some(ModelReply::calls("", [(tool, json!({ "q": "x" }))]).after(Duration::from_millis(5)))
+    });
+    let world = World::asking(&models);
+    world.put(&format!("{HEAD}{node}")).await;
+    world.tools.next("tell", [Act::Say(unknown("no answer"))]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let state = world.done(job).await;
+    assert_eq!(world.result(job).await, "item 0: call `n[0]/0.0` of `tell`: no answer");
+    assert!(state.steps[&"n[1]".into()].given_up && !state.steps[&"n[0]".into()].given_up);
+}

@@ -7,6 +7,7 @@ mod jobs;
 mod pauses;
 mod rounds;
 mod steps;
+mod turns;
 
 use super::{Illegal, Invocation, JobState, StepState};
 use crate::event::{

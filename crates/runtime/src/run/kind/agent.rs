@@ -98,7 +98,7 @@ fn fail_with_part(view: &View<'_>, turns: &TurnsState) -> Result<Prepared, Failu
     };
     let of_job = view.absorbs() && !part.absorbed;
     let error = Failure::new(&error.code, format!("{what}: {}", error.message));
-    let failed = TryFailed { of_job, ..TryFailed::new(error, None, false) };
+    let failed = TryFailed { given_up: part.given_up, of_job, ..TryFailed::new(error, None, false) };
     Ok(facts::fail_after(view, StepResult::PermanentFailure, failed))
 }
 
@@ -135,6 +135,10 @@ fn request(view: &View<'_>, agent: &AgentNode, turn: u32, may_call: bool) -> Res
         Some(ToolOffer { description, input_schema, name: AgentNode::told_name(name) })
     };
     let mut turns: Vec<PastTurn> = (0..turn).map(|turn| past(view, turn)).collect();
+    if aetheris_fault::planted!("conversation-forgets-a-turn") {
+        turns.truncate(1);
+    }
+    let may_call = may_call || aetheris_fault::planted!("last-word-may-call");
     if let Some(newest) = turns.last_mut().filter(|_| !may_call) {
         let before = newest.reply.take().map(|reply| format!("{reply}\n\n")).unwrap_or_default();
         newest.reply = Some(format!("{before}{LAST_WORD}"));
@@ -161,7 +165,11 @@ fn past(view: &View<'_>, turn: u32) -> PastTurn {
     let told = view.state.steps.get(&path).and_then(|step| step.turn());
     let (asked, reply) = told.map_or((&[][..], None), |turn| (&turn.calls[..], turn.reply.clone()));
     let calls = (0..).zip(asked).map(|(call, asked)| came_to(view, &view.path.at_call(turn, call), asked));
-    PastTurn { calls: calls.collect(), reply, text: said_in(view, turn) }
+    let mut calls: Vec<PastCall> = calls.collect();
+    if aetheris_fault::planted!("results-in-another-order") {
+        calls.reverse();
+    }
+    PastTurn { calls, reply, text: said_in(view, turn) }
 }
 
 fn said_in(view: &View<'_>, turn: u32) -> String {
@@ -222,7 +230,8 @@ pub(super) fn conclude(
     let end =
         NodeFinished { model: used, output: Some(output), took_us: Some(took), turn: Some(Box::new(turn)), ..end };
     let is_last_word = end.turn.as_ref().is_some_and(|turn| turn.is_last_word());
-    let Some(schema) = agent.schema.as_ref().filter(|_| is_last_word) else { return Prepared::of([Fact::of(end)]) };
+    let judged = is_last_word && !aetheris_fault::planted!("last-word-not-judged");
+    let Some(schema) = agent.schema.as_ref().filter(|_| judged) else { return Prepared::of([Fact::of(end)]) };
     match llm::output(AnswerFormat::Json, &answer.text) {
         Ok(output) => {
             let check = Check { end: Some(end), output, schema: schema.clone() };
