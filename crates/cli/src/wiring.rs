@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_adapters::{EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
+use aetheris_adapters::{Dialect, EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
 use aetheris_core::id::{InstanceId, NodeId, TenantId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::plan::{NodeKind, Work};
@@ -27,7 +27,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::UNSET;
-use crate::config::{Config, Environment, StoreKind};
+use crate::config::{Config, Environment, ModelDialect, StoreKind};
 use crate::error::Error;
 use crate::last_words::{self, on_death};
 use crate::listen_addresses::ListenAddresses;
@@ -381,6 +381,11 @@ fn models(config: &Config, env: &Environment, role: Role) -> Result<ModelBook, E
             api_key_env: model.api_key_env.clone(),
             api_key_file: model.api_key_file.clone(),
             base_url: model.base_url.clone(),
+            dialect: match model.dialect {
+                ModelDialect::Anthropic => Dialect::Messages,
+                ModelDialect::Openai => Dialect::ChatCompletions,
+            },
+            max_concurrent: model.max_concurrent,
             name: name.clone(),
             timeout: model.timeout.to_std(),
         });

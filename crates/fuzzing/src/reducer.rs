@@ -200,7 +200,7 @@ fn drawn(node: StepPath, [b, c]: [u8; 2]) -> Event {
 }
 
 fn model(tokens: u8) -> ModelRecord {
-    let usage = Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1 };
+    let usage = Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1, ..Usage::default() };
     ModelRecord { model: "m".to_owned(), prompt_hash: Hash::ZERO, usage }
 }
 

@@ -131,6 +131,15 @@ pub(crate) fn in_order(job: JobId, program: &Program, events: &[Recorded], tally
                     begun.push(item);
                     ended.insert(item, None);
                 }
+                // With a turn or a call that has failed its loop is to fail, and the map with that.
+                Event::NodeFinished(finished) if !finished.node.is_outside_loop() => {
+                    let of_map = finished.node.item().filter(|_| finished.node.node() == node.node());
+                    let code = finished.error.as_ref().map(|error| error.code.clone());
+                    let lost = code.filter(|code| !map.collect || is_of_the_job(code));
+                    if let Some((item, code)) = of_map.zip(lost).filter(|_| !finished.told && !finished.given_up) {
+                        failed.entry(item).or_insert(code);
+                    }
+                }
                 Event::NodeFinished(finished) if finished.node != node => {
                     let Some((path, _)) = end_of(finished) else { continue };
                     let Some(item) = item(&path) else { continue };

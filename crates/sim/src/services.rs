@@ -437,7 +437,7 @@ impl Models for Outside {
                 Some(output) => (rounds::verdict_of(output), Vec::new()),
                 None => (output_of("model", &request.prompt), Vec::new()),
             };
-            let usage = Usage { completion_tokens: 5, prompt_tokens: 9 };
+            let usage = Usage { completion_tokens: 5, prompt_tokens: 9, ..Usage::default() };
             Ok(ModelAnswer { calls, model: request.model, text, usage })
         })
     }

@@ -81,7 +81,7 @@ impl ModelReply {
     /// otherwise.
     #[must_use]
     pub fn using(self, prompt_tokens: u64, completion_tokens: u64) -> Self {
-        Self { usage: Some(Usage { completion_tokens, prompt_tokens }), ..self }
+        Self { usage: Some(Usage { completion_tokens, prompt_tokens, ..Usage::default() }), ..self }
     }
 }
 
@@ -225,7 +225,7 @@ impl Models for FakeModels {
                     };
                     let words = |text: &str| u64::try_from(text.split_whitespace().count()).unwrap_or(u64::MAX);
                     let asked = words(&request.prompt) + request.system.as_deref().map_or(0, words);
-                    let counted = Usage { completion_tokens: words(&text), prompt_tokens: asked };
+                    let counted = Usage { completion_tokens: words(&text), prompt_tokens: asked, ..Usage::default() };
                     let usage = reply.usage.unwrap_or(counted);
                     Ok(ModelAnswer { calls, model: request.model, text, usage })
                 }

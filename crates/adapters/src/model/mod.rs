@@ -1,6 +1,8 @@
 //! Models by name: `provider/model`, where the provider is `scripted` or an endpoint of the configuration.
 
-mod openai;
+mod chat;
+mod endpoint;
+mod messages;
 mod scripted;
 
 use std::collections::BTreeMap;
@@ -14,11 +16,31 @@ use futures_util::future::BoxFuture;
 
 use crate::secret::Secret;
 use crate::{BuildError, OF_SERVER, OF_WORKER};
-use openai::Endpoint;
+use endpoint::Endpoint;
 pub use scripted::Script;
 use scripted::{SCRIPTED, Scripts};
 
-/// A server that speaks OpenAI's chat completions, as most do.
+/// How a provider is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// OpenAI's chat completions, which most servers speak.
+    #[default]
+    ChatCompletions,
+    /// Anthropic's messages.
+    Messages,
+}
+
+impl Dialect {
+    /// What is appended to the address.
+    const fn path(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "/chat/completions",
+            Self::Messages => "/messages",
+        }
+    }
+}
+
+/// A server that models are asked at.
 ///
 /// Its address is the operator's, so that the rules for tools' addresses do not apply to it: a model may
 /// well run on this machine.
@@ -30,8 +52,12 @@ pub struct ModelEndpoint {
     pub api_key_env: Option<String>,
     /// Or of a file.
     pub api_key_file: Option<PathBuf>,
-    /// What `/chat/completions` is appended to.
+    /// What the path of its dialect is appended to.
     pub base_url: String,
+    /// How it is spoken to.
+    pub dialect: Dialect,
+    /// How many questions may be under way at once, of this process; any number without one.
+    pub max_concurrent: Option<usize>,
     /// The provider's name, the part of `provider/model` before the first slash.
     pub name: String,
     /// Longest time of one call; a request may ask for less.
@@ -123,7 +149,7 @@ impl ModelBookBuilder {
     pub fn build(self) -> Result<ModelBook, BuildError> {
         let mut endpoints = BTreeMap::new();
         if !self.endpoints.is_empty() {
-            let client = openai::client()?;
+            let client = endpoint::client()?;
             for endpoint in self.endpoints {
                 let name = endpoint.name.clone();
                 let is_taken = name == SCRIPTED || name.contains('/') || endpoints.contains_key(&name);

@@ -94,7 +94,7 @@ impl Scripts {
             request.turns.iter().flat_map(|turn| turn.calls.iter().map(|call| &call.result).chain([&turn.text]));
         let asked = request.system.as_deref().map_or(0, words) + words(&request.prompt);
         let asked = turns.map(|text| words(text)).fold(asked, u64::saturating_add);
-        let usage = Usage { completion_tokens: words(&text), prompt_tokens: asked };
+        let usage = Usage { completion_tokens: words(&text), prompt_tokens: asked, ..Usage::default() };
         Ok(ModelAnswer { calls, model: request.model.clone(), text, usage })
     }
 }

@@ -1,6 +1,6 @@
 //! Models: scripts, and endpoints that answer, refuse, stall and break off.
 
-use aetheris_adapters::{BuildError, ModelBook, ModelEndpoint, Script, Secret};
+use aetheris_adapters::{BuildError, Dialect, ModelBook, ModelEndpoint, Script, Secret};
 use aetheris_core::event::{ToolAsked, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -24,6 +24,8 @@ fn endpoint(base_url: impl Into<String>) -> ModelEndpoint {
         api_key_env: Some("SHOP_KEY".to_owned()),
         api_key_file: None,
         base_url: base_url.into(),
+        dialect: Dialect::ChatCompletions,
+        max_concurrent: None,
         name: "shop".to_owned(),
         timeout: PATIENCE,
     }
@@ -53,7 +55,7 @@ async fn an_answer_is_its_text_model_and_usage() {
         calls: Vec::new(),
         model: "shop/org/small-2026".to_owned(),
         text: "approve\n".to_owned(),
-        usage: Usage { completion_tokens: 3, prompt_tokens: 9 },
+        usage: Usage { completion_tokens: 3, prompt_tokens: 9, ..Usage::default() },
     };
     assert_eq!(ask(&peer).await, Ok(expected));
     let seen = peer.seen().pop().unwrap();
@@ -130,6 +132,165 @@ async fn a_conversation_is_sent_as_it_went() {
     }
 }
 
+/// A book whose provider speaks the dialect of messages.
+fn messages(peer: &Peer) -> ModelBook {
+    let endpoint = ModelEndpoint { dialect: Dialect::Messages, ..endpoint(peer.url("/v1/")) };
+    ModelBook::builder().endpoint(endpoint).build().unwrap()
+}
+
+fn message(content: &Value, stopped: Option<&str>) -> String {
+    let usage = json!({
+        "input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 20, "cache_creation_input_tokens": null
+    });
+    json!({
+        "id": "m1", "type": "message", "role": "assistant", "model": "m-2026", "content": content,
+        "stop_reason": stopped, "usage": usage,
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn a_message_is_its_text_calls_model_and_usage() {
+    let content = json!([
+        { "type": "thinking", "thinking": "hm", "signature": "x" },
+        { "type": "text", "text": "I will " },
+        { "type": "text", "text": "look" },
+        { "type": "tool_use", "id": "c1", "name": "t", "input": { "q": 1 }, "caller": { "type": "direct" } },
+    ]);
+    let peer = Peer::answering("200 OK", "", &message(&content, Some("tool_use"))).await;
+    let answer = messages(&peer).complete(conversation()).await.unwrap();
+    let asked = ToolAsked {
+        arguments: "{\"q\":1}".to_owned(),
+        id: "c1".to_owned(),
+        name: "t".to_owned(),
+        provider: Some(Json::new(json!({ "caller": { "type": "direct" } }))),
+        tool: None,
+    };
+    let expected = ModelAnswer {
+        calls: vec![asked],
+        model: "shop/m-2026".to_owned(),
+        text: "I will look".to_owned(),
+        usage: Usage { cached_tokens: 20, completion_tokens: 3, prompt_tokens: 29, ..Usage::default() },
+    };
+    assert_eq!(answer, expected);
+    let seen = peer.seen().pop().unwrap();
+    assert_eq!(seen.line(), "POST /v1/messages HTTP/1.1");
+    let headers = ["x-api-key", "anthropic-version", "authorization"].map(|name| seen.header(name).map(str::to_owned));
+    assert_eq!(headers, [Some(KEY.to_owned()), Some("2023-06-01".to_owned()), None]);
+}
+
+#[tokio::test]
+async fn a_conversation_of_messages_is_sent_as_it_went() {
+    let done = json!([{ "type": "text", "text": "done" }]);
+    let peer = Peer::answering("200 OK", "", &message(&done, Some("end_turn"))).await;
+    for (may_call, choice) in [(true, "auto"), (false, "none")] {
+        let mut request = ModelRequest { max_tokens: Some(50), may_call, temperature: Some(0.5), ..conversation() };
+        request.turns[1].text = " ".to_owned();
+        messages(&peer).complete(request).await.unwrap();
+        let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
+        let signed = json!({ "google": { "thought_signature": "s" } });
+        let input = json!({ "q": 1 });
+        assert_eq!(
+            body,
+            json!({
+                "model": "m", "stream": false, "max_tokens": 50, "temperature": 0.5, "system": "Be brief.",
+                "tool_choice": { "type": choice },
+                "messages": [
+                    { "role": "user", "content": "find it" },
+                    { "role": "assistant", "content": [
+                        { "type": "tool_use", "id": "c1", "name": "look_up", "input": input, "extra_content": signed },
+                        { "type": "tool_use", "id": "c2", "name": "look_up", "input": input },
+                    ] },
+                    { "role": "user", "content": [
+                        { "type": "tool_result", "tool_use_id": "c1", "content": "found", "is_error": false },
+                        { "type": "tool_result", "tool_use_id": "c2", "content": "error: none", "is_error": true },
+                    ] },
+                    // Nothing was said there: an empty message is refused.
+                    { "role": "user", "content": [{ "type": "text", "text": "that does not fit" }] },
+                ],
+                "tools": [
+                    { "name": "look_up", "description": "Looks", "input_schema": { "type": "object" } },
+                    { "name": "bare", "input_schema": { "type": "object" } },
+                ],
+            })
+        );
+    }
+    // A message alone says how long its answer may be all the same.
+    messages(&peer).complete(request("shop/m", "hi")).await.unwrap();
+    let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
+    let alone = json!([{ "role": "user", "content": "hi" }]);
+    assert_eq!(body, json!({ "model": "m", "stream": false, "max_tokens": 4096, "messages": alone }));
+}
+
+/// What another model wrote as arguments need be no object: it is shown as it was.
+#[tokio::test]
+async fn arguments_that_are_no_object_are_told_as_they_were() {
+    let done = json!([{ "type": "text", "text": "done" }]);
+    let peer = Peer::answering("200 OK", "", &message(&done, Some("end_turn"))).await;
+    let mut request = conversation();
+    request.turns[0].calls[0].asked.arguments = "{ not json".to_owned();
+    messages(&peer).complete(request).await.unwrap();
+    let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
+    assert_eq!(body["messages"][1]["content"][0]["input"], json!({ "arguments": "{ not json" }));
+}
+
+#[tokio::test]
+async fn only_a_whole_message_is_an_answer() {
+    let text = json!([{ "type": "text", "text": "so" }]);
+    let call = |call: Value| json!([{ "type": "text", "text": "so" }, call]);
+    let half = call(json!({ "type": "tool_use", "id": "c1" }));
+    let error = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "full" } }).to_string();
+    for (body, code, again) in [
+        (message(&text, Some("max_tokens")), "model_answer_cut", false),
+        (message(&text, Some("refusal")), "model_refused", false),
+        (message(&text, Some("model_context_window_exceeded")), "model_context_full", false),
+        (message(&text, Some("pause_turn")), "model_answer_unreadable", true),
+        (message(&text, None), "model_answer_unreadable", true),
+        (message(&half, Some("tool_use")), "model_answer_unreadable", true),
+        (message(&json!([]), Some("end_turn")), "model_answer_unreadable", true),
+        ("{".to_owned(), "model_answer_unreadable", true),
+        (error, "model_unavailable", true),
+    ] {
+        let peer = Peer::answering("200 OK", "", &body).await;
+        let failed = messages(&peer).complete(conversation()).await.unwrap_err();
+        assert_eq!((failed.error.code.as_str(), failed.retryable), (code, again), "{body}");
+    }
+}
+
+/// What is used up does not come back by waiting; a rate does.
+#[tokio::test]
+async fn an_exhausted_quota_is_no_rate_limit() {
+    let refused = |code: &str| json!({ "error": { "code": code, "message": "no" } }).to_string();
+    for (code, expected, retryable) in
+        [("insufficient_quota", "quota_exhausted", false), ("rate_limit_exceeded", "model_rate_limited", true)]
+    {
+        let peer = Peer::answering("429 Too Many Requests", "retry-after: 7\r\n", &refused(code)).await;
+        let failed = ask(&peer).await.unwrap_err();
+        assert_eq!((failed.error.code.as_str(), failed.retryable), (expected, retryable));
+        assert_eq!(failed.retry_after, retryable.then_some(Span::from_secs(7)));
+    }
+}
+
+/// No more questions are under way than the configuration allows; who waits too long is told why.
+#[tokio::test]
+async fn questions_wait_for_their_turn() {
+    let peer = Peer::answering("200 OK", "", &completion(&json!("yes"), "stop")).await;
+    let endpoint = ModelEndpoint { max_concurrent: Some(1), ..endpoint(peer.url("/v1")) };
+    let book = ModelBook::builder().endpoint(endpoint).build().unwrap();
+    let both = tokio::join!(book.complete(request("shop/m", "a")), book.complete(request("shop/m", "b")));
+    assert!(both.0.is_ok() && both.1.is_ok());
+    let stalls = Peer::new(|_| Reply::Stall(Vec::new())).await;
+    let endpoint = ModelEndpoint { max_concurrent: Some(1), ..self::endpoint(stalls.url("/v1")) };
+    let book = ModelBook::builder().endpoint(endpoint).build().unwrap();
+    let short = || ModelRequest { timeout: SHORT, ..request("shop/m", "a") };
+    let (first, second) = tokio::join!(book.complete(short()), book.complete(short()));
+    assert_eq!(first.unwrap_err().error.code, "model_timeout");
+    let second = second.unwrap_err();
+    assert_eq!((second.error.code.as_str(), second.retryable), ("model_busy", true));
+    assert!(second.error.message.contains("1 questions were under way"), "{}", second.error.message);
+    assert_eq!(stalls.seen().len(), 1);
+}
+
 fn calling(message: &Value, finish: &str) -> String {
     json!({ "choices": [{ "finish_reason": finish, "message": message }] }).to_string()
 }
@@ -156,7 +317,7 @@ async fn calls_are_read_as_they_are_asked_for() {
     ];
     assert_eq!((answer.text.as_str(), answer.calls.as_slice()), ("", expected.as_slice()));
     // Nobody counted: what went back and forth is estimated.
-    assert!(answer.usage.prompt_tokens > 30 && answer.usage.completion_tokens > 0, "{:?}", answer.usage);
+    assert!(answer.usage.prompt_tokens > 20 && answer.usage.completion_tokens > 0, "{:?}", answer.usage);
 }
 
 /// No call is taken out of an answer that was cut off, or that cannot be read.
@@ -366,15 +527,17 @@ async fn an_answer_that_is_none_says_why() {
         assert_eq!((error.error.code.as_str(), error.retryable), (code, retryable), "{:.80}", body);
         // An answer that cannot be taken has been paid for like any other; of one that cannot be read nobody knows.
         let used = match (body.contains("total_tokens"), code) {
-            (true, _) => Some(Usage { completion_tokens: 3, prompt_tokens: 9 }),
-            (false, _) if !unread.contains(&body) => Some(Usage { completion_tokens: 0, prompt_tokens: 3 }),
+            (true, _) => Some(Usage { completion_tokens: 3, prompt_tokens: 9, ..Usage::default() }),
+            (false, _) if !unread.contains(&body) => {
+                Some(Usage { completion_tokens: 0, prompt_tokens: 3, ..Usage::default() })
+            }
             (false, _) => None,
         };
         assert_eq!(error.usage, used, "{:.80}", body);
     }
     let uncounted = Peer::answering("200 OK", "", &choice(json!({ "content": "" }))).await;
     let answer = ask(&uncounted).await.unwrap();
-    assert_eq!(answer.usage, Usage { completion_tokens: 0, prompt_tokens: 3 });
+    assert_eq!(answer.usage, Usage { completion_tokens: 0, prompt_tokens: 3, ..Usage::default() });
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("", "shop/org/small"));
 }
 
@@ -409,19 +572,19 @@ async fn what_is_not_counted_is_estimated() {
         let peer = Peer::answering("200 OK", "", &choice(text)).await;
         let request = ModelRequest { system: system.map(str::to_owned), ..request("shop/m", prompt) };
         let usage = book(&peer).complete(request).await.unwrap().usage;
-        assert_eq!(usage, Usage { completion_tokens, prompt_tokens }, "{system:?} {prompt} {text}");
+        assert_eq!(usage, Usage { completion_tokens, prompt_tokens, ..Usage::default() }, "{system:?} {prompt} {text}");
     }
 }
 
 /// An answer that was paid for is not asked again for how its tokens are written.
 #[tokio::test]
 async fn a_count_that_is_written_otherwise_is_read_and_one_that_is_none_estimated() {
-    let estimated = Usage { completion_tokens: 1, prompt_tokens: 3 };
-    let counted = Usage { completion_tokens: 5, prompt_tokens: 9 };
+    let estimated = Usage { completion_tokens: 1, prompt_tokens: 3, ..Usage::default() };
+    let counted = Usage { completion_tokens: 5, prompt_tokens: 9, ..Usage::default() };
     for (usage, expected) in [
         (json!({ "prompt_tokens": 9.0, "completion_tokens": 5e0 }), counted),
         (json!({ "prompt_tokens": 9, "completion_tokens": 5, "details": null }), counted),
-        (json!({ "prompt_tokens": 9 }), Usage { completion_tokens: 0, prompt_tokens: 9 }),
+        (json!({ "prompt_tokens": 9 }), Usage { completion_tokens: 0, prompt_tokens: 9, ..Usage::default() }),
         (json!({ "prompt_tokens": 9, "completion_tokens": 5.5 }), estimated),
         (json!({ "prompt_tokens": 9, "completion_tokens": null }), estimated),
         (json!({ "prompt_tokens": "9", "completion_tokens": 5 }), estimated),
@@ -467,7 +630,7 @@ async fn scripts_answer_by_their_rules() {
         ("scripted/rule", "x", "x x", 1, 2),
     ];
     for (model, prompt, text, prompt_tokens, completion_tokens) in cases {
-        let usage = Usage { completion_tokens, prompt_tokens };
+        let usage = Usage { completion_tokens, prompt_tokens, ..Usage::default() };
         let expected = ModelAnswer { calls: Vec::new(), model: model.to_owned(), text: text.to_owned(), usage };
         assert_eq!(book.complete(request(model, prompt)).await, Ok(expected), "{model}");
     }
@@ -527,7 +690,7 @@ async fn a_key_is_sent_without_what_is_around_it_and_its_absence_is_told() {
 async fn a_scripted_model_is_asked_with_its_system_words_too() {
     let book = ModelBook::builder().build().unwrap();
     let asked = ModelRequest { system: Some("Be brief now.".to_owned()), ..request("scripted/echo", "two words") };
-    let usage = Usage { completion_tokens: 2, prompt_tokens: 5 };
+    let usage = Usage { completion_tokens: 2, prompt_tokens: 5, ..Usage::default() };
     assert_eq!(book.complete(asked).await.unwrap().usage, usage);
 }
 

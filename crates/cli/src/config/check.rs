@@ -64,7 +64,8 @@ fn models(layers: &mut Layers) {
         let key = |leaf: &str| format!("models.{name}.{leaf}");
         let section = format!("models.{name}");
         let [url, env, file, timeout] = ["base_url", "api_key_env", "api_key_file", "timeout"].map(key);
-        let place = origin(layers, &[&env, &file, &timeout, &url]);
+        let [dialect, most] = ["dialect", "max_concurrent"].map(key);
+        let place = origin(layers, &[&env, &file, &dialect, &most, &timeout, &url]);
         if name == "scripted" {
             layers.wrong(&place, &section, "is built in and cannot be configured: choose another name");
         }

@@ -92,6 +92,8 @@ pub(super) const KEYS: &[Key] = &[
     unset("models.*.base_url", Kind::Url),
     unset("models.*.api_key_env", Kind::EnvName),
     unset("models.*.api_key_file", Kind::Path),
+    unset("models.*.dialect", Kind::Choice { known: &["openai", "anthropic"], not_yet: &[] }),
+    unset("models.*.max_concurrent", Kind::Count { min: 1, max: 10_000 }),
     unset("models.*.timeout", millis(1, 24 * HOUR)),
     key("limits.payload", Kind::Size { min: PAYLOAD, max: PAYLOAD }, "1MiB"),
     unset("versions.execution", Kind::Text),

@@ -218,7 +218,18 @@ pub struct HttpTools {
     pub allow: Vec<String>,
 }
 
-/// A model provider that speaks the OpenAI-compatible protocol.
+/// How a model provider is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelDialect {
+    /// Anthropic's messages.
+    Anthropic,
+    /// OpenAI's chat completions.
+    #[default]
+    Openai,
+}
+
+/// A model provider.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
@@ -228,6 +239,11 @@ pub struct Model {
     pub api_key_env: Option<String>,
     /// The file that holds its key.
     pub api_key_file: Option<PathBuf>,
+    /// How it is spoken to.
+    #[serde(default)]
+    pub dialect: ModelDialect,
+    /// How many questions may be under way at once.
+    pub max_concurrent: Option<usize>,
     /// Time one answer may take.
     pub timeout: Span,
 }

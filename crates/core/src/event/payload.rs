@@ -35,6 +35,10 @@ fn is_none<T>(value: &Option<T>) -> bool {
     value.is_none()
 }
 
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
 fn is_false(value: &bool) -> bool {
     !*value
 }
@@ -142,10 +146,16 @@ impl Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Usage {
+    /// Those of the request that the provider has read from a cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached_tokens: u64,
     /// Tokens of the answer.
     pub completion_tokens: u64,
     /// Tokens of the request.
     pub prompt_tokens: u64,
+    /// Those of the answer that the model has thought with.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
 }
 
 impl Usage {

@@ -143,7 +143,7 @@ async fn the_end(told: &mut Told, [job, why, trace, steps]: [&str; 4]) {
     hand.push([started("say").into()]).await;
     told.tick();
     told.ask("while a model is asked", &[job, why]).await;
-    let usage = Usage { completion_tokens: 3, prompt_tokens: 9 };
+    let usage = Usage { completion_tokens: 3, prompt_tokens: 9, ..Usage::default() };
     let model = ModelRecord { model: "scripted/other".to_owned(), prompt_hash: Hash::ZERO, usage };
     hand.push([NodeFinished { model: Some(model), ..finished("say", Some("said".into())) }.into()]).await;
     told.tick();

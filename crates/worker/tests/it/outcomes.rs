@@ -419,7 +419,7 @@ async fn a_models_error_says_whether_it_is_asked_again_and_what_it_used() {
             error: Failure::new("busy", "later"),
             retry_after: retry_after.map(Span::from_secs),
             retryable,
-            usage: Some(Usage { completion_tokens: 20, prompt_tokens: 400 }),
+            usage: Some(Usage { completion_tokens: 20, prompt_tokens: 400, ..Usage::default() }),
         };
         world.rt.models = first_says(&world, Some(error));
         let _process = world.start("w");

@@ -222,7 +222,7 @@ async fn told(world: &World, job: JobId) -> Vec<u64> {
 #[tokio::test(start_paused = true)]
 async fn a_plain_step_that_fails_says_how_long_it_took() {
     let long = Duration::from_secs(7);
-    let usage = Usage { completion_tokens: 1, prompt_tokens: 1 };
+    let usage = Usage { completion_tokens: 1, prompt_tokens: 1, ..Usage::default() };
     let said = |text: &str| Ok(ModelAnswer { calls: Vec::new(), model: "m".to_owned(), text: text.to_owned(), usage });
     let refused = || {
         let error = Failure::new("no", "never");

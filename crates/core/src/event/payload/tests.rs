@@ -38,8 +38,8 @@ fn good_ends_are_told_from_bad_ones_and_tokens_are_added() {
         .filter(|result| result.is_success())
         .collect();
     assert_eq!(good, [Success, Pure, SideEffectCommitted]);
-    assert_eq!(Usage { completion_tokens: 2, prompt_tokens: 3 }.total(), 5);
-    assert_eq!(Usage { completion_tokens: u64::MAX, prompt_tokens: 3 }.total(), u64::MAX);
+    assert_eq!(Usage { completion_tokens: 2, prompt_tokens: 3, ..Usage::default() }.total(), 5);
+    assert_eq!(Usage { completion_tokens: u64::MAX, prompt_tokens: 3, ..Usage::default() }.total(), u64::MAX);
     let set = TimerSet { after_us: 9, timer: TimerId::Deadline };
     assert_eq!(set.due(), Due::After(Span::from_micros(9)));
 }

@@ -149,7 +149,7 @@ fn a_body_that_a_crash_ended_is_repeated_if_the_budget_allows() {
 /// Tokens count whatever the answer was worth, and before another try is announced.
 #[test]
 fn a_models_tokens_count_also_where_its_answer_cannot_be_taken() {
-    let usage = Usage { completion_tokens: 4, prompt_tokens: 6 };
+    let usage = Usage { completion_tokens: 4, prompt_tokens: 6, ..Usage::default() };
     let answer =
         |text: &str| Ok(ModelAnswer { calls: Vec::new(), model: "p/m".to_owned(), text: text.to_owned(), usage });
     for (budget, tries) in [(None, true), (Some(11), true), (Some(10), false)] {

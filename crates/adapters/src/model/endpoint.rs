@@ -1,0 +1,295 @@
+//! An endpoint of a provider: how it is asked over HTTP, and what its refusals mean. What is said in which form is its dialect's
+//! (`chat`, `messages`).
+//!
+//! One request, no stream: an answer is recorded whole or not at all, and half of one is of no use to a
+//! step. What fails on the way is retryable, as asking again changes nothing but the bill; what the
+//! endpoint refuses for the request's own sake is not.
+
+use std::fmt;
+
+use aetheris_core::event::{ToolAsked, Usage};
+use aetheris_core::limits;
+use aetheris_runtime::ports::{
+    MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES, PastCall, PastTurn, ToolOffer,
+};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use reqwest::{Client, Response, StatusCode, Url};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::{Dialect, ModelEndpoint, chat, messages, permanent, retryable};
+use crate::exchange::{
+    BodyError, Deadline, Elapsed, Quotation, cause, client_builder, is_out_of_files, quote, read_body,
+};
+use crate::retry_after::retry_after;
+use crate::secret::Scrubber;
+use crate::{BuildError, OF_WORKER};
+
+/// Largest answer, in bytes: a text of the largest payload, and room for JSON's escapes around it.
+const ANSWER_BYTES_MAX: usize = 2 * limits::PAYLOAD_BYTES_MAX;
+
+/// The client that all endpoints share.
+pub(super) fn client() -> Result<Client, BuildError> {
+    client_builder()?.build().map_err(|error| BuildError::Client(error.to_string()))
+}
+
+/// What an endpoint said, as far as its dialect can be read.
+#[derive(Debug)]
+pub(super) struct Said {
+    pub(super) calls: Vec<ToolAsked>,
+    /// As it names itself.
+    pub(super) model: Option<String>,
+    pub(super) text: String,
+}
+
+/// Why an answer is none.
+#[derive(Debug)]
+pub(super) enum Unsaid {
+    /// It is none of the dialect at all: nobody knows whether a model was asked.
+    Foreign(String),
+    /// It cannot be read, or says nothing: models that sample give another one.
+    Unreadable(String),
+    /// It was cut off at its limit of tokens.
+    Cut,
+    /// The conversation is longer than the model can read.
+    ContextFull,
+    /// The model does not answer this, in its words.
+    Refused(String),
+    /// The endpoint cannot answer now.
+    Unavailable(String),
+}
+
+/// An answer in a dialect: what was said, and what the endpoint has counted, if that can be read.
+pub(super) type Answer = (Result<Said, Unsaid>, Option<Usage>);
+
+/// A configured provider.
+pub(super) struct Endpoint {
+    authorization: Option<(HeaderName, HeaderValue)>,
+    client: Client,
+    config: ModelEndpoint,
+    /// Questions that may be under way beside those that are.
+    room: Option<Semaphore>,
+    scrubber: Scrubber,
+    url: Url,
+}
+
+impl Endpoint {
+    pub(super) fn new(config: ModelEndpoint, client: Client) -> Result<Self, BuildError> {
+        let problem = |problem: String| BuildError::BaseUrl { provider: config.name.clone(), problem };
+        let mut url = Url::parse(&config.base_url).map_err(|error| problem(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(problem("it does not begin with http:// or https://".to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() || url.fragment().is_some() {
+            return Err(problem("it must end with its path; keys belong into `api_key_env`".to_owned()));
+        }
+        let path = format!("{}{}", url.path().trim_end_matches('/'), config.dialect.path());
+        url.set_path(&path);
+        let key = config.api_key.as_ref().map(|key| key.expose().trim());
+        let mut authorization = key
+            .map(|key| match config.dialect {
+                Dialect::ChatCompletions => {
+                    HeaderValue::try_from(format!("Bearer {key}")).map(|value| (AUTHORIZATION, value))
+                }
+                Dialect::Messages => HeaderValue::try_from(key).map(|value| (messages::KEY, value)),
+            })
+            .transpose()
+            .map_err(|_| problem("its key has characters that HTTP does not allow".to_owned()))?;
+        if let Some((_, value)) = &mut authorization {
+            value.set_sensitive(true);
+        }
+        let scrubber = Scrubber::new(key, None);
+        let room = config.max_concurrent.map(Semaphore::new);
+        Ok(Self { authorization, client, room, scrubber, url, config })
+    }
+
+    /// Asks once.
+    pub(super) async fn complete(&self, model: &str, request: &ModelRequest) -> Result<ModelAnswer, ModelError> {
+        let deadline = Deadline::after(request.timeout.min(self.config.timeout));
+        // Held until the answer is read. The room is never closed.
+        let _place = match &self.room {
+            Some(room) => match deadline.within(room.acquire()).await {
+                Ok(place) => place.ok(),
+                Err(Elapsed) => return Err(self.no_room(request)),
+            },
+            None => None,
+        };
+        let body = match self.config.dialect {
+            Dialect::ChatCompletions => chat::body(model, request),
+            Dialect::Messages => messages::body(model, request),
+        };
+        let mut call = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json");
+        call = call.body(body.to_string());
+        if let Some((name, value)) = &self.authorization {
+            call = call.header(name.clone(), value.clone());
+        }
+        if self.config.dialect == Dialect::Messages {
+            call = call.header(messages::VERSION.0, messages::VERSION.1);
+        }
+        let mut response = match deadline.within(call.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.unreachable(request, &error)),
+            Err(Elapsed) => return Err(self.timed_out(request)),
+        };
+        if !response.status().is_success() {
+            return Err(self.refused(request, response, deadline).await);
+        }
+        let body = match deadline.within(read_body(&mut response, ANSWER_BYTES_MAX)).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(BodyError::Broken(cause))) => {
+                return Err(retryable(
+                    "model_answer_broken",
+                    self.words(request, &format!("answered, but broke off: {cause}")),
+                ));
+            }
+            Ok(Err(BodyError::TooLarge(max))) => {
+                let what = format!("answered with more than {max} bytes; lower `max_tokens`");
+                return Err(permanent("model_answer_too_large", self.words(request, &what)));
+            }
+            Err(Elapsed) => return Err(self.timed_out(request)),
+        };
+        self.answer(request, &body)
+    }
+
+    /// Reads an answer. One without content or calls is retryable: models that sample give another one.
+    fn answer(&self, request: &ModelRequest, body: &[u8]) -> Result<ModelAnswer, ModelError> {
+        let (said, counted) = match self.config.dialect {
+            Dialect::ChatCompletions => chat::read(body),
+            Dialect::Messages => messages::read(body),
+        };
+        let used = |answer: usize| {
+            let prompt = estimate(asked_bytes(request));
+            counted.unwrap_or_else(|| Usage {
+                completion_tokens: estimate(answer),
+                prompt_tokens: prompt,
+                ..Usage::default()
+            })
+        };
+        let Said { calls, model, text } = match said {
+            Ok(said) => said,
+            Err(unsaid) => {
+                let asked = !matches!(unsaid, Unsaid::Foreign(_));
+                return Err(ModelError { usage: asked.then(|| used(0)), ..self.unsaid(request, unsaid) });
+            }
+        };
+        let usage = used(text.len() + calls.iter().map(|call| call.arguments.len()).sum::<usize>());
+        let model = model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
+        Ok(ModelAnswer { calls, model, text, usage })
+    }
+
+    fn unsaid(&self, request: &ModelRequest, unsaid: Unsaid) -> ModelError {
+        match unsaid {
+            Unsaid::Foreign(why) | Unsaid::Unreadable(why) => {
+                retryable("model_answer_unreadable", self.words(request, &format!("answered {why}")))
+            }
+            Unsaid::Unavailable(why) => {
+                let why = Quotation::all(why).shown(&self.scrubber);
+                retryable("model_unavailable", self.words(request, &format!("cannot answer now: {why}")))
+            }
+            Unsaid::Cut => {
+                let what =
+                    "answered up to its limit of tokens and was cut off; raise the node's `max_tokens` or ask for less";
+                permanent("model_answer_cut", self.words(request, what))
+            }
+            Unsaid::ContextFull => {
+                let what = "cannot read so long a conversation";
+                permanent("model_context_full", self.words(request, what))
+            }
+            Unsaid::Refused(why) => {
+                let what = format!("refused to answer: {}", Quotation::all(why).shown(&self.scrubber));
+                permanent("model_refused", self.words(request, &what))
+            }
+        }
+    }
+
+    /// Others are asked, as many as may be.
+    fn no_room(&self, request: &ModelRequest) -> ModelError {
+        let most = self.config.max_concurrent.unwrap_or_default();
+        let what =
+            format!("was not asked in time: {most} questions were under way, as many as `max_concurrent` allows");
+        retryable("model_busy", self.words(request, &what))
+    }
+
+    async fn refused(&self, request: &ModelRequest, mut response: Response, deadline: Deadline) -> ModelError {
+        let status = response.status();
+        let asked = retry_after(response.headers());
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            // Its words are left out: some endpoints quote the key.
+            let what = format!("answered {}; {}", status.as_u16(), self.key_advice());
+            return permanent("model_unauthorized", self.words(request, &what));
+        }
+        let quotation = quote(&mut response, deadline).await.shown(&self.scrubber);
+        let colon = if quotation.is_empty() { "" } else { ": " };
+        let words = self.words(request, &format!("answered {}{colon}{quotation}", status.as_u16()));
+        match status.as_u16() {
+            // What is used up does not come back by waiting.
+            429 if quotation.contains("insufficient_quota") => permanent("quota_exhausted", words),
+            429 => ModelError { retry_after: asked, ..retryable("model_rate_limited", words) },
+            408 | 409 | 425 | 500.. => ModelError { retry_after: asked, ..retryable("model_unavailable", words) },
+            _ => permanent("model_request_refused", words),
+        }
+    }
+
+    fn key_advice(&self) -> String {
+        match (&self.config.api_key_env, &self.config.api_key_file, &self.config.api_key) {
+            (Some(name), _, Some(_)) => format!("check the key in the environment variable `{name}`"),
+            (Some(name), _, None) => format!("the environment variable `{name}`, which names its key, is not set"),
+            (None, Some(file), _) => format!("check the key in the file {}", file.display()),
+            (None, None, _) => {
+                let name = &self.config.name;
+                format!("it was sent no key: `models.{name}.api_key_env` or `api_key_file` of {OF_WORKER} names one")
+            }
+        }
+    }
+
+    fn unreachable(&self, request: &ModelRequest, error: &reqwest::Error) -> ModelError {
+        if is_out_of_files(error) {
+            let what = "was not asked: this process has no open file left (see `ulimit -n`)";
+            return retryable(OUT_OF_FILES, self.words(request, what));
+        }
+        let what = if error.is_connect() { "cannot be reached" } else { "broke the connection off" };
+        retryable("model_unreachable", self.words(request, &format!("{what}: {}", cause(error))))
+    }
+
+    fn timed_out(&self, request: &ModelRequest) -> ModelError {
+        let time = request.timeout.min(self.config.timeout);
+        retryable(MODEL_TIMED_OUT, self.words(request, &format!("did not answer within {time:?}")))
+    }
+
+    fn words(&self, request: &ModelRequest, what: &str) -> String {
+        self.scrubber.text(&format!("model `{}` at {} {what}", request.model, self.url))
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.config.fmt(f)
+    }
+}
+
+/// Tokens of so many bytes where the endpoint does not count: four bytes each, as a budget is better kept
+/// roughly than not at all.
+fn estimate(bytes: usize) -> u64 {
+    u64::try_from(bytes.div_ceil(4)).unwrap_or(u64::MAX)
+}
+
+/// The bytes of all that a model is asked.
+fn asked_bytes(request: &ModelRequest) -> usize {
+    let turn = |turn: &PastTurn| {
+        let call = |call: &PastCall| call.asked.arguments.len() + call.result.len();
+        turn.text.len() + turn.reply.as_ref().map_or(0, String::len) + turn.calls.iter().map(call).sum::<usize>()
+    };
+    let tools = request.tools.iter().map(|tool| told_bytes(tool)).sum::<usize>();
+    let system = request.system.as_ref().map_or(0, String::len);
+    request.prompt.len() + system + tools + request.turns.iter().map(turn).sum::<usize>()
+}
+
+fn told_bytes(tool: &ToolOffer) -> usize {
+    let schema = tool.input_schema.as_ref().map_or(0, |schema| schema.to_string().len());
+    tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema
+}
+
+/// What stands beside the known fields of a call: it goes back as it came.
+pub(super) fn left_over(said: serde_json::Map<String, Value>) -> Option<aetheris_core::json::Json> {
+    if said.is_empty() { None } else { aetheris_core::json::Json::checked(Value::Object(said)).ok() }
+}

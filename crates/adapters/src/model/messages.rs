@@ -1,0 +1,173 @@
+//! The dialect of messages, as Anthropic has made it.
+
+use aetheris_core::event::{ToolAsked, Usage};
+use aetheris_core::json::Json;
+use aetheris_runtime::ports::{ModelRequest, PastCall, PastTurn, ToolOffer};
+use reqwest::header::HeaderName;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::endpoint::{Answer, Said, Unsaid, left_over};
+
+/// The header that the key travels in.
+pub(super) const KEY: HeaderName = HeaderName::from_static("x-api-key");
+/// The form that is spoken here, which each request has to name.
+pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
+/// Most tokens of an answer where the node does not say, since a request has to.
+const MAX_TOKENS: u32 = 4_096;
+
+/// What is asked.
+pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
+    let mut messages = vec![json!({ "role": "user", "content": request.prompt })];
+    for turn in &request.turns {
+        let said = said_before(turn);
+        // An empty message is refused.
+        if !said.is_empty() {
+            messages.push(json!({ "role": "assistant", "content": said }));
+        }
+        let told = told(turn);
+        if !told.is_empty() {
+            messages.push(json!({ "role": "user", "content": told }));
+        }
+    }
+    let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
+    let mut body = json!({ "max_tokens": max_tokens, "messages": messages, "model": model, "stream": false });
+    if let Some(system) = request.system.as_ref().filter(|system| !system.is_empty()) {
+        body["system"] = json!(system);
+    }
+    if let Some(temperature) = request.temperature {
+        body["temperature"] = json!(temperature);
+    }
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(offer).collect();
+        // What it has called before needs to be known to it all the same.
+        body["tool_choice"] = json!({ "type": if request.may_call { "auto" } else { "none" } });
+    }
+    body
+}
+
+fn offer(tool: &ToolOffer) -> Value {
+    let schema =
+        tool.input_schema.as_ref().map_or_else(|| json!({ "type": "object" }), |schema| schema.value().clone());
+    let mut offer = json!({ "name": tool.name, "input_schema": schema });
+    if let Some(description) = &tool.description {
+        offer["description"] = json!(description);
+    }
+    offer
+}
+
+/// What a model has said before, as it said it.
+fn said_before(turn: &PastTurn) -> Vec<Value> {
+    let call = |call: &PastCall| {
+        let own = call.asked.provider.as_ref().and_then(|provider| provider.as_object().cloned());
+        let mut said = Value::Object(own.unwrap_or_default());
+        let input = Json::parse(call.asked.arguments.as_bytes()).ok().filter(|input| input.is_object());
+        said["type"] = json!("tool_use");
+        said["id"] = json!(call.asked.id);
+        said["name"] = json!(call.asked.name);
+        // It has to be an object, whatever another model has written.
+        said["input"] =
+            input.map_or_else(|| json!({ "arguments": call.asked.arguments }), |input| input.value().clone());
+        said
+    };
+    let text = Some(&turn.text).filter(|text| !text.trim().is_empty());
+    let text = text.map(|text| json!({ "type": "text", "text": text }));
+    text.into_iter().chain(turn.calls.iter().map(call)).collect()
+}
+
+/// What it is told then.
+fn told(turn: &PastTurn) -> Vec<Value> {
+    let result = |call: &PastCall| {
+        let (id, result) = (&call.asked.id, &call.result);
+        json!({ "type": "tool_result", "tool_use_id": id, "content": result, "is_error": call.failed })
+    };
+    let reply = turn.reply.as_ref().map(|reply| json!({ "type": "text", "text": reply }));
+    turn.calls.iter().map(result).chain(reply).collect()
+}
+
+/// Reads an answer.
+pub(super) fn read(body: &[u8]) -> Answer {
+    let message: Message = match serde_json::from_slice(body) {
+        Ok(message) => message,
+        Err(error) => return (Err(Unsaid::Foreign(format!("what is not a message: {error}"))), None),
+    };
+    // An error may stand in an answer that says that all is well.
+    if let Some(error) = message.error {
+        let why = format!("{}: {}", error.kind, error.message);
+        return (Err(Unsaid::Unavailable(why)), None);
+    }
+    let counted = message.usage.and_then(counted);
+    (said(message.model, message.stop_reason.as_deref(), message.content), counted)
+}
+
+fn said(model: Option<String>, stopped: Option<&str>, content: Vec<Value>) -> Result<Said, Unsaid> {
+    let unreadable = |what: String| Err(Unsaid::Unreadable(what));
+    match stopped {
+        Some("end_turn" | "stop_sequence" | "tool_use") => {}
+        Some("max_tokens") => return Err(Unsaid::Cut),
+        Some("model_context_window_exceeded") => return Err(Unsaid::ContextFull),
+        Some("refusal") => return Err(Unsaid::Refused("the model declined".to_owned())),
+        Some(other) => return unreadable(format!("and stopped for a reason that is not known here: {other}")),
+        None => return unreadable("without saying why it stopped".to_owned()),
+    }
+    let (mut text, mut calls) = (String::new(), Vec::new());
+    let empty = content.is_empty();
+    for block in content {
+        match block.get("type").and_then(Value::as_str) {
+            Some("text") => text.push_str(block.get("text").and_then(Value::as_str).unwrap_or_default()),
+            Some("tool_use") => match call_asked(block) {
+                Some(call) => calls.push(call),
+                None => return unreadable("a call of a tool that cannot be read".to_owned()),
+            },
+            // Thoughts and the like are no part of the answer.
+            Some(_) | None => {}
+        }
+    }
+    if empty {
+        return unreadable("without content".to_owned());
+    }
+    Ok(Said { calls, model, text })
+}
+
+/// A call that a model asks for. What the provider says beside it goes back as it came.
+fn call_asked(block: Value) -> Option<ToolAsked> {
+    let Value::Object(mut said) = block else { return None };
+    let (Some(Value::String(id)), Some(Value::String(name))) = (said.remove("id"), said.remove("name")) else {
+        return None;
+    };
+    let arguments =
+        said.remove("input").filter(|input| !input.is_null()).map_or_else(String::new, |input| input.to_string());
+    said.remove("type");
+    Some(ToolAsked { arguments, id, name, provider: left_over(said), tool: None })
+}
+
+/// What the endpoint has counted. What it has read from its cache stands beside the input here, and in it with us.
+fn counted(usage: Value) -> Option<Usage> {
+    // As everywhere, `5.0` is the integer 5.
+    let usage = Json::new(usage);
+    let count = |name: &str| {
+        usage.as_object()?.get(name).map_or(Some(0), |count| if count.is_null() { Some(0) } else { count.as_u64() })
+    };
+    let cached_tokens = count("cache_read_input_tokens")?;
+    let written = count("cache_creation_input_tokens")?;
+    let prompt_tokens = count("input_tokens")?.saturating_add(cached_tokens).saturating_add(written);
+    Some(Usage { cached_tokens, completion_tokens: count("output_tokens")?, prompt_tokens, ..Usage::default() })
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    content: Vec<Value>,
+    error: Option<Told>,
+    model: Option<String>,
+    stop_reason: Option<String>,
+    usage: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    #[serde(default)]
+    message: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
