@@ -72,7 +72,13 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
     (EventKind::JobCancelled, &[]),
     (
         EventKind::NodeStarted,
-        &[("items", MAY, items), ("needs", MAY, needs), ("node", MUST, text), ("try", MUST, count)],
+        &[
+            ("items", MAY, items),
+            ("needs", MAY, needs),
+            ("node", MUST, text),
+            ("try", MUST, count),
+            ("turns", MAY, yes_or_no),
+        ],
     ),
     (
         EventKind::NodeFinished,
@@ -84,7 +90,9 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("node", MUST, text),
             ("output", MAY, any),
             ("result", MUST, named::<schema::Result>),
+            ("told", MAY, yes_or_no),
             ("took_us", MAY, count),
+            ("turn", MAY, turn),
             ("verdict", MAY, named::<schema::Judged>),
         ],
     ),
@@ -428,7 +436,31 @@ fn failure() -> Form {
 }
 
 fn usage() -> Form {
-    object(&[("completion_tokens", MUST, count), ("prompt_tokens", MUST, count)], "What a model call used.").into()
+    let fields: [Field; 4] = [
+        ("cached_tokens", MAY, count),
+        ("completion_tokens", MUST, count),
+        ("prompt_tokens", MUST, count),
+        ("reasoning_tokens", MAY, count),
+    ];
+    object(&fields, "What a model call used.").into()
+}
+
+fn turn() -> Form {
+    let fields: [Field; 2] = [("calls", MAY, calls), ("reply", MAY, text)];
+    let said = "What a turn of a loop came to beside its text: the calls that it asks for, or what the model is told instead.";
+    object(&fields, said).into()
+}
+
+fn calls() -> Form {
+    let fields: [Field; 5] = [
+        ("arguments", MUST, text),
+        ("id", MUST, text),
+        ("name", MUST, text),
+        ("provider", MAY, any),
+        ("tool", MAY, text),
+    ];
+    let call = object(&fields, "A call that a model has asked for; without `tool` its loop has none of that name.");
+    ArrayBuilder::new().items(call).into()
 }
 
 fn model() -> Form {

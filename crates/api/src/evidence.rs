@@ -232,6 +232,9 @@ pub struct TraceTool {
 /// A step's model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceModel {
+    /// Those of the request that the provider has read from a cache.
+    #[serde(default)]
+    pub cached_tokens: u64,
     /// Tokens of the answer.
     pub completion_tokens: u64,
     /// `provider/model` as it answered.
@@ -241,6 +244,9 @@ pub struct TraceModel {
     pub prompt_hash: Hash,
     /// Tokens of the request.
     pub prompt_tokens: u64,
+    /// Those of the answer that the model has thought with.
+    #[serde(default)]
+    pub reasoning_tokens: u64,
 }
 
 /// A doubt about a step's call, open or answered.

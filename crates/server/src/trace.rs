@@ -268,10 +268,12 @@ fn open(at: Timestamp, permit: u32, reason: &str) -> TraceDoubt {
 
 fn model(record: &ModelRecord) -> TraceModel {
     TraceModel {
+        cached_tokens: record.usage.cached_tokens,
         completion_tokens: record.usage.completion_tokens,
         model: record.model.clone(),
         prompt_hash: record.prompt_hash,
         prompt_tokens: record.usage.prompt_tokens,
+        reasoning_tokens: record.usage.reasoning_tokens,
     }
 }
 
