@@ -217,7 +217,7 @@ fn description(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
     let text = item.text(errors)?;
     if text.len() > limits::TOOL_DESCRIPTION_BYTES_MAX {
         let message =
-            format!("has {} bytes; models are told at most {}", text.len(), limits::TOOL_DESCRIPTION_BYTES_MAX);
+            format!("is {} bytes long; at most {} are allowed", text.len(), limits::TOOL_DESCRIPTION_BYTES_MAX);
         item.wrong(errors, Code::TooLarge, message);
     }
     Some(text.to_owned())

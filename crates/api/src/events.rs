@@ -447,7 +447,8 @@ fn usage() -> Form {
 
 fn turn() -> Form {
     let fields: [Field; 2] = [("calls", MAY, calls), ("reply", MAY, text)];
-    let said = "What a turn of a loop came to beside its text: the calls that it asks for, or what the model is told instead.";
+    let said =
+        "What a turn of a loop came to beside its text: the calls that it asks for, or what the model is told instead.";
     object(&fields, said).into()
 }
 

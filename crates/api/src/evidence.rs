@@ -318,7 +318,7 @@ pub struct TraceStep {
     /// The node.
     #[schema(value_type = String)]
     pub node_id: StepPath,
-    /// Its critic's steps and its further rounds, in order.
+    /// Its critic's steps, its further rounds, and the turns and calls of a loop, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
     pub parts: Vec<Self>,
@@ -336,6 +336,9 @@ pub struct TraceStep {
     /// What it is doing.
     #[schema(value_type = schema::Step)]
     pub status: StepStatus,
+    /// It is a call of a loop that has failed, and the model was told.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub told: bool,
     /// Its tool.
     pub tool: Option<TraceTool>,
     /// Who rejected its output, where it was rejected; of a node that was refined, the output of its first round.

@@ -156,7 +156,7 @@ pub enum GraphError {
     /// Two tools of a loop have one name for its model.
     #[error(
         "node `{node}` may call `{tool}` and `{other}`, which are both `{}` for its model, since `.` is sent as `_`: rename one",
-        AgentNode::told_name(tool)
+        AgentNode::name_for_model(tool)
     )]
     ToolNamesClash {
         /// The node.

@@ -318,12 +318,19 @@ fn step(
         source: (step.status == StepStatus::Completed).then_some(step.source),
         started_at: step.started_at,
         status: step.status,
+        told: is_told(state, path, step),
         tool: tool(work, plan, step),
         verdict,
     }
 }
 
-/// What was asked of its critic, and further rounds, in their order.
+/// Whether it is a call that has failed and whose loop went on: its model was told.
+fn is_told(state: &JobState, path: &StepPath, step: &StepState) -> bool {
+    let failed = path.call().is_some() && step.status == StepStatus::Failed && !step.given_up;
+    failed && state.turns_of(path).is_some_and(|turns| turns.failed_by.as_ref() != Some(path))
+}
+
+/// What was asked of its critic, further rounds, and the turns and calls of loops, in their order.
 fn parts(
     of_plan: &Step<'_>,
     plan: Option<&CompiledPlan>,

@@ -7,37 +7,37 @@ use aetheris_runtime::ports::{ModelRequest, PastCall, PastTurn, ToolOffer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::endpoint::{Answer, Said, Unsaid, left_over};
+use super::endpoint::{Completed, NoAnswer, Parsed, left_over};
 
 /// Reads an answer.
-pub(super) fn read(body: &[u8]) -> Answer {
+pub(super) fn read(body: &[u8]) -> Parsed {
     let completion: Completion = match serde_json::from_slice(body) {
         Ok(completion) => completion,
-        Err(error) => return (Err(Unsaid::Foreign(format!("what is not a chat completion: {error}"))), None),
+        Err(error) => return (Err(NoAnswer::Foreign(format!("what is not a chat completion: {error}"))), None),
     };
     let counted = completion.usage.and_then(counted);
     (said(completion.model, completion.choices), counted)
 }
 
 /// What it said, if it said all of it, and the calls that it asks for.
-fn said(model: Option<String>, choices: Vec<Choice>) -> Result<Said, Unsaid> {
-    let unreadable = |what: &str| Unsaid::Unreadable(what.to_owned());
+fn said(model: Option<String>, choices: Vec<Choice>) -> Result<Completed, NoAnswer> {
+    let unreadable = |what: &str| NoAnswer::Unreadable(what.to_owned());
     let choice = choices.into_iter().next().ok_or_else(|| unreadable("without a choice"))?;
     match choice.finish_reason.as_deref() {
-        Some("length") => return Err(Unsaid::Cut),
-        Some("content_filter") => return Err(Unsaid::Refused("content filter".to_owned())),
+        Some("length") => return Err(NoAnswer::Cut),
+        Some("content_filter") => return Err(NoAnswer::Refused("content filter".to_owned())),
         _ => {}
     }
     if let Some(refusal) = choice.message.refusal {
-        return Err(Unsaid::Refused(refusal));
+        return Err(NoAnswer::Refused(refusal));
     }
     let calls = choice.message.tool_calls.unwrap_or_default();
     let calls = calls.into_iter().map(call_asked).collect::<Option<Vec<ToolAsked>>>();
     let calls = calls.ok_or_else(|| unreadable("a call of a tool that cannot be read"))?;
     match choice.message.content {
-        Some(text) => Ok(Said { calls, model, text }),
+        Some(text) => Ok(Completed { calls, model, text }),
         None if calls.is_empty() => Err(unreadable("without content")),
-        None => Ok(Said { calls, model, text: String::new() }),
+        None => Ok(Completed { calls, model, text: String::new() }),
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn client() -> Result<Client, BuildError> {
 
 /// What an endpoint said, as far as its dialect can be read.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct Completed {
     pub(super) calls: Vec<ToolAsked>,
     /// As it names itself.
     pub(super) model: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct Said {
 
 /// Why an answer is none.
 #[derive(Debug)]
-pub(super) enum Unsaid {
+pub(super) enum NoAnswer {
     /// It is none of the dialect at all: nobody knows whether a model was asked.
     Foreign(String),
     /// It cannot be read, or says nothing: models that sample give another one.
@@ -60,7 +60,7 @@ pub(super) enum Unsaid {
 }
 
 /// An answer in a dialect: what was said, and what the endpoint has counted, if that can be read.
-pub(super) type Answer = (Result<Said, Unsaid>, Option<Usage>);
+pub(super) type Parsed = (Result<Completed, NoAnswer>, Option<Usage>);
 
 /// A configured provider.
 pub(super) struct Endpoint {
@@ -143,7 +143,9 @@ impl Endpoint {
                 ));
             }
             Ok(Err(BodyError::TooLarge(max))) => {
-                let what = format!("answered with more than {max} bytes; lower `max_tokens`");
+                let what = format!(
+                    "answered with more than {max} bytes; lower `max_tokens` (of an agent node `max_answer_tokens`)"
+                );
                 return Err(permanent("model_answer_too_large", self.words(request, &what)));
             }
             Err(Elapsed) => return Err(self.timed_out(request)),
@@ -165,10 +167,10 @@ impl Endpoint {
                 ..Usage::default()
             })
         };
-        let Said { calls, model, text } = match said {
+        let Completed { calls, model, text } = match said {
             Ok(said) => said,
             Err(unsaid) => {
-                let asked = !matches!(unsaid, Unsaid::Foreign(_));
+                let asked = !matches!(unsaid, NoAnswer::Foreign(_));
                 return Err(ModelError { usage: asked.then(|| used(0)), ..self.unsaid(request, unsaid) });
             }
         };
@@ -177,25 +179,26 @@ impl Endpoint {
         Ok(ModelAnswer { calls, model, text, usage })
     }
 
-    fn unsaid(&self, request: &ModelRequest, unsaid: Unsaid) -> ModelError {
+    fn unsaid(&self, request: &ModelRequest, unsaid: NoAnswer) -> ModelError {
         match unsaid {
-            Unsaid::Foreign(why) | Unsaid::Unreadable(why) => {
+            NoAnswer::Foreign(why) | NoAnswer::Unreadable(why) => {
                 retryable("model_answer_unreadable", self.words(request, &format!("answered {why}")))
             }
-            Unsaid::Unavailable(why) => {
+            NoAnswer::Unavailable(why) => {
                 let why = Quotation::all(why).shown(&self.scrubber);
                 retryable("model_unavailable", self.words(request, &format!("cannot answer now: {why}")))
             }
-            Unsaid::Cut => {
-                let what =
-                    "answered up to its limit of tokens and was cut off; raise the node's `max_tokens` or ask for less";
+            NoAnswer::Cut => {
+                let what = "answered up to its limit of tokens and was cut off; raise `max_tokens` (of an agent node \
+                            `max_answer_tokens`) or ask for less";
                 permanent("model_answer_cut", self.words(request, what))
             }
-            Unsaid::ContextFull => {
-                let what = "cannot read so long a conversation";
+            NoAnswer::ContextFull => {
+                let what = "says that the conversation exceeds its context window; let tools answer less, lower `max_turns`, or \
+                            choose a model with a larger window";
                 permanent("model_context_full", self.words(request, what))
             }
-            Unsaid::Refused(why) => {
+            NoAnswer::Refused(why) => {
                 let what = format!("refused to answer: {}", Quotation::all(why).shown(&self.scrubber));
                 permanent("model_refused", self.words(request, &what))
             }
@@ -205,8 +208,7 @@ impl Endpoint {
     /// Others are asked, as many as may be.
     fn no_room(&self, request: &ModelRequest) -> ModelError {
         let most = self.config.max_concurrent.unwrap_or_default();
-        let what =
-            format!("was not asked in time: {most} questions were under way, as many as `max_concurrent` allows");
+        let what = format!("was not asked in time: all {most} requests that `max_concurrent` allows were in use");
         retryable("model_busy", self.words(request, &what))
     }
 

@@ -2,17 +2,20 @@
 
 use aetheris_core::event::{ToolAsked, Usage};
 use aetheris_core::json::Json;
+use aetheris_core::plan::AnswerFormat;
 use aetheris_runtime::ports::{ModelRequest, PastCall, PastTurn, ToolOffer};
 use reqwest::header::HeaderName;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::endpoint::{Answer, Said, Unsaid, left_over};
+use super::endpoint::{Completed, NoAnswer, Parsed, left_over};
 
 /// The header that the key travels in.
 pub(super) const KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// The form that is spoken here, which each request has to name.
 pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
+/// What is said of the form of an answer that is to be JSON.
+const ONLY_JSON: &str = "Answer with one JSON value and nothing else.";
 /// Most tokens of an answer where the node does not say, since a request has to.
 const MAX_TOKENS: u32 = 4_096;
 
@@ -32,8 +35,11 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
     }
     let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
     let mut body = json!({ "max_tokens": max_tokens, "messages": messages, "model": model, "stream": false });
-    if let Some(system) = request.system.as_ref().filter(|system| !system.is_empty()) {
-        body["system"] = json!(system);
+    // There is no other way to ask for JSON.
+    let json = (request.format == AnswerFormat::Json).then_some(ONLY_JSON);
+    let parts: Vec<&str> = request.system.as_deref().into_iter().chain(json).filter(|part| !part.is_empty()).collect();
+    if !parts.is_empty() {
+        body["system"] = json!(parts.join("\n\n"));
     }
     if let Some(temperature) = request.temperature {
         body["temperature"] = json!(temperature);
@@ -86,32 +92,31 @@ fn told(turn: &PastTurn) -> Vec<Value> {
 }
 
 /// Reads an answer.
-pub(super) fn read(body: &[u8]) -> Answer {
+pub(super) fn read(body: &[u8]) -> Parsed {
     let message: Message = match serde_json::from_slice(body) {
         Ok(message) => message,
-        Err(error) => return (Err(Unsaid::Foreign(format!("what is not a message: {error}"))), None),
+        Err(error) => return (Err(NoAnswer::Foreign(format!("what is not a message: {error}"))), None),
     };
     // An error may stand in an answer that says that all is well.
     if let Some(error) = message.error {
         let why = format!("{}: {}", error.kind, error.message);
-        return (Err(Unsaid::Unavailable(why)), None);
+        return (Err(NoAnswer::Unavailable(why)), None);
     }
     let counted = message.usage.and_then(counted);
     (said(message.model, message.stop_reason.as_deref(), message.content), counted)
 }
 
-fn said(model: Option<String>, stopped: Option<&str>, content: Vec<Value>) -> Result<Said, Unsaid> {
-    let unreadable = |what: String| Err(Unsaid::Unreadable(what));
+fn said(model: Option<String>, stopped: Option<&str>, content: Vec<Value>) -> Result<Completed, NoAnswer> {
+    let unreadable = |what: String| Err(NoAnswer::Unreadable(what));
     match stopped {
         Some("end_turn" | "stop_sequence" | "tool_use") => {}
-        Some("max_tokens") => return Err(Unsaid::Cut),
-        Some("model_context_window_exceeded") => return Err(Unsaid::ContextFull),
-        Some("refusal") => return Err(Unsaid::Refused("the model declined".to_owned())),
-        Some(other) => return unreadable(format!("and stopped for a reason that is not known here: {other}")),
+        Some("max_tokens") => return Err(NoAnswer::Cut),
+        Some("model_context_window_exceeded") => return Err(NoAnswer::ContextFull),
+        Some("refusal") => return Err(NoAnswer::Refused("the model declined".to_owned())),
+        Some(other) => return unreadable(format!("and stopped for an unsupported reason: `{other}`")),
         None => return unreadable("without saying why it stopped".to_owned()),
     }
     let (mut text, mut calls) = (String::new(), Vec::new());
-    let empty = content.is_empty();
     for block in content {
         match block.get("type").and_then(Value::as_str) {
             Some("text") => text.push_str(block.get("text").and_then(Value::as_str).unwrap_or_default()),
@@ -119,14 +124,15 @@ fn said(model: Option<String>, stopped: Option<&str>, content: Vec<Value>) -> Re
                 Some(call) => calls.push(call),
                 None => return unreadable("a call of a tool that cannot be read".to_owned()),
             },
-            // Thoughts and the like are no part of the answer.
+            // Thoughts and the like are no part of it.
             Some(_) | None => {}
         }
     }
-    if empty {
+    // Thoughts alone are no answer.
+    if text.is_empty() && calls.is_empty() {
         return unreadable("without content".to_owned());
     }
-    Ok(Said { calls, model, text })
+    Ok(Completed { calls, model, text })
 }
 
 /// A call that a model asks for. What the provider says beside it goes back as it came.
@@ -158,14 +164,14 @@ fn counted(usage: Value) -> Option<Usage> {
 struct Message {
     #[serde(default)]
     content: Vec<Value>,
-    error: Option<Told>,
+    error: Option<ApiError>,
     model: Option<String>,
     stop_reason: Option<String>,
     usage: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct ApiError {
     #[serde(default)]
     message: String,
     #[serde(rename = "type")]

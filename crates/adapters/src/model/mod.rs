@@ -46,7 +46,7 @@ impl Dialect {
 /// well run on this machine.
 #[derive(Debug, Clone)]
 pub struct ModelEndpoint {
-    /// The key that it is sent as a bearer token.
+    /// The key that it is sent, in the header of its dialect.
     pub api_key: Option<Secret>,
     /// Where the key came from, for messages: the name of an environment variable.
     pub api_key_env: Option<String>,

@@ -23,8 +23,8 @@ const QUESTION: &str = "approve or reject";
 const BUILT_IN: [&str; 5] = ["approve", "echo", "refund", "reject", "tools"];
 
 /// What a scripted model says: a text, and the calls that it asks for.
-type Said = (String, Vec<ToolAsked>);
-type Rule = dyn Fn(&ModelRequest) -> Result<Said, ModelError> + Send + Sync;
+type ScriptedAnswer = (String, Vec<ToolAsked>);
+type Rule = dyn Fn(&ModelRequest) -> Result<ScriptedAnswer, ModelError> + Send + Sync;
 
 /// How a scripted model answers. The answer to a request for JSON is made JSON: a text that is none is
 /// quoted. Usage counts words.
@@ -99,7 +99,7 @@ impl Scripts {
     }
 }
 
-fn built_in(name: &str, request: &ModelRequest) -> Said {
+fn built_in(name: &str, request: &ModelRequest) -> ScriptedAnswer {
     let prompt = &request.prompt;
     let text = match name {
         "approve" | "reject" => name.to_owned(),
@@ -111,7 +111,7 @@ fn built_in(name: &str, request: &ModelRequest) -> Said {
 }
 
 /// Calls the next tool, as long as there is one.
-fn each_tool(request: &ModelRequest) -> Said {
+fn each_tool(request: &ModelRequest) -> ScriptedAnswer {
     let next = request.tools.get(request.turns.len()).filter(|_| request.may_call);
     let input = Json::parse(request.prompt.as_bytes()).ok().filter(|input| input.is_object());
     match next {

@@ -56,8 +56,8 @@ impl<'t> Reader<'_, 't> {
                 item.wrong(self.errors, Code::BadValue, message);
                 continue;
             }
-            let told = AgentNode::told_name(&tool);
-            if let Some(other) = tools.iter().find(|other| AgentNode::told_name(other) == told) {
+            let told = AgentNode::name_for_model(&tool);
+            if let Some(other) = tools.iter().find(|other| AgentNode::name_for_model(other) == told) {
                 let message = format!(
                     "models are told of `{}` and of `{other}` as `{}`, since `.` is sent as `_`: rename one of them",
                     shortened(name),

@@ -165,6 +165,7 @@ fn headline(
         (Some(verdict), None) if step.node_id.is_critic() => {
             style.paint(Tone::Dim, &format!("verdict: {}", verdict.as_str()))
         }
+        (Some(_) | None, None) if step.told => style.paint(Tone::Dim, "told to the model"),
         (Some(_) | None, None) => String::new(),
     };
     let in_line = before.map(|before| before.node_id.node()).into_iter().eq(&step.needs);

@@ -79,14 +79,20 @@ impl AgentNode {
 
     /// The name by which a model is told of a tool: providers allow letters, digits, `_` and `-`.
     #[must_use]
-    pub fn told_name(tool: &ToolName) -> String {
+    pub fn name_for_model(tool: &ToolName) -> String {
         tool.as_str().replace('.', "_")
     }
 
     /// The tool that the model means with a name, if it may call one of that name.
     #[must_use]
     pub fn meant(&self, name: &str) -> Option<&ToolName> {
-        self.tools.iter().find(|tool| Self::told_name(tool) == name)
+        self.tools.iter().find(|tool| Self::name_for_model(tool) == name)
+    }
+
+    /// Whether a loop that has used so many tokens begins no further turn.
+    #[must_use]
+    pub fn has_used_up(&self, tokens: u64) -> bool {
+        self.max_tokens.is_some_and(|max| tokens >= max)
     }
 
     /// How many calls of one turn run beside each other.
@@ -140,7 +146,7 @@ impl Work {
 pub(super) fn clash(node: &Node, work: &Work) -> Option<GraphError> {
     let mut seen: BTreeMap<String, &ToolName> = BTreeMap::new();
     work.agent()?.tools.iter().find_map(|other| {
-        let tool = seen.insert(AgentNode::told_name(other), other)?;
+        let tool = seen.insert(AgentNode::name_for_model(other), other)?;
         Some(GraphError::ToolNamesClash { node: node.id.clone(), other: other.clone(), tool: tool.clone() })
     })
 }

@@ -4,7 +4,8 @@ use super::{CompiledPlan, MapNode, Node, Work};
 use crate::id::ToolName;
 use crate::path::StepPath;
 
-/// A node, the work for one item of a node, a further round of one of these, or what a critic is asked about one.
+/// A node, the work for one item of a node, a further round of one of these, what a critic is asked about one, or a turn or a call
+/// of a loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step<'p> {
     /// The node that it is, or is a part of.

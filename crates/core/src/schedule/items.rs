@@ -42,7 +42,7 @@ pub(super) fn steps_of<'a>(
     waits: &impl Fn(&StepPath) -> bool,
 ) -> Vec<Step<'a>> {
     let Some((map, items)) = under_way(state, node) else {
-        return turns::parts_of((state, plan), at_work(state, plan, Step::from(node)), waits);
+        return turns::workable_parts((state, plan), at_work(state, plan, Step::from(node)), waits);
     };
     let Left { mut steps, room } = left((state, plan), node, (map, items), waits);
     if items.stopped_by.is_none() {
@@ -71,7 +71,7 @@ fn left<'a>(
         let child = state.steps.get(&step.path).and_then(|step| step.child.as_ref());
         let with_child = child.is_some_and(Child::is_awaited);
         let waits = |path: &StepPath| waits(path) && (with_child || !stopped);
-        let of_item = turns::parts_of((state, plan), step, &waits);
+        let of_item = turns::workable_parts((state, plan), step, &waits);
         busy += usize::from(with_child || !of_item.is_empty());
         steps.extend(of_item);
     }
@@ -88,7 +88,7 @@ pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan, waits: impl Fn(&Step
     let loops: BTreeSet<StepPath> = failed().filter(|path| !path.is_outside_loop()).map(StepPath::of_loop).collect();
     let loops = loops.iter().filter(|path| state.step_status(path) == StepStatus::Running);
     let loops = loops.filter_map(|path| turns::step_at(state, plan, path));
-    let left: Vec<Step<'a>> = loops.flat_map(|step| turns::parts_of((state, plan), step, &waits)).collect();
+    let left: Vec<Step<'a>> = loops.flat_map(|step| turns::workable_parts((state, plan), step, &waits)).collect();
     if !left.is_empty() {
         return left;
     }

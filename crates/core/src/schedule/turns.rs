@@ -60,7 +60,7 @@ pub fn stage(agent: &AgentNode, turns: &TurnsState) -> Stage {
 #[must_use]
 pub fn may_call(agent: &AgentNode, turns: &TurnsState, turn: u32) -> bool {
     let used = if turn < turns.begun { turns.asked_at } else { turns.tokens };
-    turn < agent.max_turns && agent.max_tokens.is_none_or(|max| used < max)
+    turn < agent.max_turns && !agent.has_used_up(used)
 }
 
 /// The step of one path, if there is such a step. What a call of a loop does is told by what its model has asked for.
@@ -74,8 +74,8 @@ pub fn step_at<'a>(state: &JobState, plan: &'a CompiledPlan, path: &StepPath) ->
 type Job<'s, 'a> = (&'s JobState, &'a CompiledPlan);
 
 /// The steps of a node or an item that may be worked on, given at which it is: itself, or of a loop that has begun its turn or
-/// calls. None where all of them wait.
-pub(super) fn parts_of<'a>(
+/// calls. None where all of them wait; what is to be given up is worked on wherever it waits.
+pub(super) fn workable_parts<'a>(
     (state, plan): Job<'_, 'a>,
     whole: Step<'a>,
     waits: &impl Fn(&StepPath) -> bool,

@@ -101,6 +101,21 @@ impl Invocation {
         )
     }
 
+    /// Whether one of its calls may have had its effect, for all that is recorded.
+    #[must_use]
+    pub const fn may_have_happened(&self) -> bool {
+        let newest = match self.phase {
+            InvocationPhase::Started
+            | InvocationPhase::Finished(InvocationOutcome::Committed | InvocationOutcome::InDoubt)
+            | InvocationPhase::Resolved(DoubtOutcome::Happened | DoubtOutcome::Unresolved) => true,
+            InvocationPhase::Finished(
+                InvocationOutcome::RefusedRetryable | InvocationOutcome::RefusedPermanent | InvocationOutcome::NotSent,
+            )
+            | InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => false,
+        };
+        newest || self.unknown > 0
+    }
+
     /// Whether its doubt is open, in a step that has this status.
     #[must_use]
     pub const fn is_doubted(&self, step: StepStatus) -> bool {

@@ -71,7 +71,8 @@ impl JobState {
         self.step_of(path.node()).and_then(|map| map.items.as_ref())
     }
 
-    /// Whether a step is an item whose map has failed, or a part of a loop that has failed: it is given up.
+    /// Whether a step is an item whose map has failed, or a part of a loop that has failed: it is given up. A loop that a part of
+    /// its own has ended is not.
     #[must_use]
     pub fn is_stopped(&self, path: &StepPath) -> bool {
         let of_map = self.is_of_failed_map(path);

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Illegal, Invocation, InvocationPhase, JobState, StepState};
-use crate::event::{DoubtOutcome, InvocationOutcome, ModelRecord, NodeFinished, ToolAsked, Turn};
+use super::{Illegal, Invocation, JobState, StepState};
+use crate::event::{ModelRecord, NodeFinished, ToolAsked, Turn};
 use crate::path::StepPath;
 use crate::step::StepStatus;
 
@@ -101,6 +101,14 @@ impl JobState {
         turn.calls.get(usize::try_from(path.call()?).ok()?)
     }
 
+    /// Whether the model of a loop may be told that this call of it has failed: for all that is recorded, the call has not had
+    /// its effect.
+    #[must_use]
+    pub fn may_be_told(&self, path: &StepPath) -> bool {
+        let call = self.steps.get(path).and_then(|step| step.invocation.as_ref());
+        path.call().is_some() && !call.is_some_and(Invocation::may_have_happened)
+    }
+
     /// The turns of a loop and their calls, in their order; those of which anything is recorded.
     pub(super) fn parts_of_loop(&self, path: &StepPath) -> Vec<StepPath> {
         let begun = self.turns_of(path).map_or(0, |turns| turns.begun);
@@ -141,12 +149,10 @@ impl JobState {
         if e.turn.is_some() != (e.node.is_turn() && well) {
             return refused("a turn of a loop ends with what it came to, and nothing else does");
         }
-        if e.told && (well || e.given_up || e.node.call().is_none()) {
+        if e.told && (well || e.given_up || !e.absorbed || e.node.call().is_none()) {
             return refused("a model is told of calls that have failed");
         }
-        // Whatever a model is told of has not happened.
-        let call = step.and_then(|step| step.invocation.as_ref());
-        if e.told && call.is_some_and(Invocation::may_have_happened) {
+        if e.told && !self.may_be_told(&e.node) {
             return refused("a model is never told of a call that may have happened");
         }
         Ok(())
@@ -198,22 +204,5 @@ impl StepState {
     #[must_use]
     pub fn turn(&self) -> Option<&Turn> {
         self.turn.as_deref()
-    }
-}
-
-impl Invocation {
-    /// Whether one of its calls may have had its effect, for all that is recorded.
-    #[must_use]
-    pub const fn may_have_happened(&self) -> bool {
-        let newest = match self.phase {
-            InvocationPhase::Started
-            | InvocationPhase::Finished(InvocationOutcome::Committed | InvocationOutcome::InDoubt)
-            | InvocationPhase::Resolved(DoubtOutcome::Happened | DoubtOutcome::Unresolved) => true,
-            InvocationPhase::Finished(
-                InvocationOutcome::RefusedRetryable | InvocationOutcome::RefusedPermanent | InvocationOutcome::NotSent,
-            )
-            | InvocationPhase::Resolved(DoubtOutcome::DidNotHappen) => false,
-        };
-        newest || self.unknown > 0
     }
 }

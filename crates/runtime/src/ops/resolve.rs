@@ -334,9 +334,7 @@ impl Runtime {
             Then::Retry => draft.push(ids, NodeRetryScheduled { after_us: 0, error, model: None, node })?,
             Then::Fail => {
                 let (error, result) = (Some(error), StepResult::PermanentFailure);
-                // The model of a loop is told of it, if nothing else may have happened of the call.
-                let call = draft.state().steps.get(&node).and_then(|step| step.invocation.as_ref());
-                let told = node.call().is_some() && !call.is_some_and(Invocation::may_have_happened);
+                let told = draft.state().may_be_told(&node);
                 let absorbed = absorbed || told;
                 draft.push(ids, NodeFinished { absorbed, error, told, ..NodeFinished::new(node, result) })?;
             }

@@ -94,7 +94,7 @@ pub(super) fn fail_job(view: &View<'_>, error: Failure) -> Prepared {
 /// The step fails with its last try. A call whose outcome is unknown is given up with it.
 pub(super) fn fail_after(view: &View<'_>, result: StepResult, failed: TryFailed) -> Prepared {
     let TryFailed { error, given_up, model, of_job, took_us, .. } = failed;
-    let told = view.path.call().is_some() && !of_job && !given_up && kind::agent::is_told(view);
+    let told = !of_job && !given_up && kind::agent::is_told(view);
     let absorbed = told || (view.absorbs() && !of_job);
     let error = if view.path.is_critic() && !of_job { judge::critic_failed(view, &error) } else { error };
     let end = NodeFinished::new(view.path.clone(), result);

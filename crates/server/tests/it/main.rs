@@ -13,6 +13,7 @@ mod evidence;
 mod fields;
 mod jobs;
 mod limits;
+mod loops;
 mod maps;
 mod messages;
 mod people;

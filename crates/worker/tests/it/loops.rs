@@ -560,3 +560,15 @@ async fn a_map_ends_with_the_call_that_ends_the_loop_of_an_item() {
     assert_eq!(world.result(job).await, "item 0: call `n[0]/0.0` of `tell`: no answer");
     assert!(state.steps[&"n[1]".into()].given_up && !state.steps[&"n[0]".into()].given_up);
 }
+
+/// Each asks the budget behind the judging of its arguments, when the others have used up what was left.
+#[tokio::test(start_paused = true)]
+async fn calls_of_one_turn_do_not_pass_the_budget_together() {
+    let file =
+        agent("parallel_tool_calls: 4").replace("tools:\n  look", "budget: { max_tool_calls: 2 }\ntools:\n  look");
+    let calls = ModelReply::calls("", ["a", "b", "c", "d"].map(|q| ("look", json!({ "q": q }))));
+    let told = begun(&file, vec![calls]).await;
+    let _process = told.world.start("w");
+    let state = told.world.done(told.job).await;
+    assert_eq!((error(&state).0.as_str(), told.paths_called().len()), ("budget_exceeded", 2));
+}

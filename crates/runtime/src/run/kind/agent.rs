@@ -1,5 +1,5 @@
 //! A loop: a model and tools by turns, until the model has the last word. Each turn and each call is a step of its own, recorded
-//! like any other, so that no recorded question is asked again and no call is made twice. What a model is told is put
+//! like any other, so that no recorded question is asked again and no recorded call is made again. What a model is told is put
 //! together from what is recorded, in every turn anew.
 //!
 //! ```text
@@ -18,7 +18,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{AgentNode, AnswerFormat, OnLimit};
 use aetheris_core::schedule::{self, LoopEnd, Stage};
 use aetheris_core::schema::{self, Violation};
-use aetheris_core::state::{Invocation, Output, TurnsState};
+use aetheris_core::state::{Output, TurnsState};
 use aetheris_core::step::StepStatus;
 use aetheris_expr::{ExprError, Scope, Texts};
 use serde_json::{Map, Value, json};
@@ -56,11 +56,11 @@ fn whole(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
     match schedule::stage(agent, turns) {
         Stage::Asks(_) | Stage::Calls => Err(view.corrupt("its turns have not ended")),
         Stage::Ends(LoopEnd::Failed) => fail_with_part(view, turns),
-        Stage::Ends(LoopEnd::Limit) => Ok(facts::fail(view, at_limit(agent, turns))),
+        Stage::Ends(LoopEnd::Limit) => Ok(facts::fail(view, at_limit(view, agent, turns))),
         Stage::Ends(LoopEnd::Mistakes) => {
             let message = format!(
-                "the model asked for {} calls of tools that it does not have, or with arguments that do not fit; {} are told to \
-                 it",
+                "the model made {} invalid calls (unknown tools, or arguments that do not fit their `input_schema`); a loop may make \
+                 {}. Look at the failed calls in `aetheris trace`, and make the tools' `description` and `input_schema` clearer",
                 turns.mistakes,
                 limits::LOOP_MISTAKES_MAX
             );
@@ -78,12 +78,19 @@ fn whole(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
     }
 }
 
-fn at_limit(agent: &AgentNode, turns: &TurnsState) -> Failure {
-    let used = match agent.max_tokens {
-        Some(max) if turns.tokens >= max => format!("{} of {max} tokens", turns.tokens),
-        Some(_) | None => format!("its {} turns", agent.max_turns),
+fn at_limit(view: &View<'_>, agent: &AgentNode, turns: &TurnsState) -> Failure {
+    let used = match agent.max_tokens.filter(|_| agent.has_used_up(turns.tokens)) {
+        Some(max) => format!("{} of {max} tokens", turns.tokens),
+        None => format!("its {} turns", agent.max_turns),
     };
-    Failure::new(LIMIT, format!("the loop has used {used}, and the model has not had the last word"))
+    let newest = view.state.steps.get(&view.path.at_turn(turns.ended.saturating_sub(1))).and_then(|step| step.turn());
+    let message = match newest.and_then(|turn| turn.reply.as_ref()) {
+        Some(reply) => format!("the loop used {used}, and its final answer was not accepted: {reply}"),
+        None => format!(
+            "the loop used {used} without a final answer; raise `max_turns` or `max_tokens`, or set `on_limit: answer`"
+        ),
+    };
+    Failure::new(LIMIT, message)
 }
 
 /// The loop fails as its turn or call has, and with the job if that has used up what it may.
@@ -105,9 +112,8 @@ fn fail_with_part(view: &View<'_>, turns: &TurnsState) -> Result<Prepared, Failu
 /// Asks the model. Between two tries of a turn the loop may have used up its tokens.
 fn ask(view: &View<'_>, agent: &AgentNode, turn: u32) -> Result<Prepared, Failure> {
     let turns = view.state.turns_of(&view.path).ok_or_else(|| view.corrupt("its loop has not begun"))?;
-    let used_up = agent.max_tokens.is_some_and(|max| turns.tokens >= max);
-    if used_up && agent.on_limit == OnLimit::Fail {
-        return Ok(facts::fail(view, at_limit(agent, turns)));
+    if agent.has_used_up(turns.tokens) && agent.on_limit == OnLimit::Fail {
+        return Ok(facts::fail(view, at_limit(view, agent, turns)));
     }
     let may_call = schedule::may_call(agent, turns, turn);
     aetheris_fault::sometimes!(LastWordAsked, !may_call);
@@ -132,7 +138,7 @@ fn request(view: &View<'_>, agent: &AgentNode, turn: u32, may_call: bool) -> Res
     let offer = |name: &ToolName| {
         let tool = view.plan.tool(name)?;
         let (description, input_schema) = (tool.description.clone(), tool.input_schema.clone());
-        Some(ToolOffer { description, input_schema, name: AgentNode::told_name(name) })
+        Some(ToolOffer { description, input_schema, name: AgentNode::name_for_model(name) })
     };
     let mut turns: Vec<PastTurn> = (0..turn).map(|turn| past(view, turn)).collect();
     if aetheris_fault::planted!("conversation-forgets-a-turn") {
@@ -270,7 +276,8 @@ fn turn(view: &View<'_>, agent: &AgentNode, answer: &ModelAnswer) -> Result<Turn
     }
     let large = answer.calls.iter().find(|call| call.arguments.len() > limits::PAYLOAD_BYTES_MAX);
     if let Some(call) = large {
-        let message = format!("the arguments of a call have {} bytes", call.arguments.len());
+        let (name, bytes, max) = (cut_name(&call.name), call.arguments.len(), limits::PAYLOAD_BYTES_MAX);
+        let message = format!("the model called `{name}` with {bytes} bytes of arguments; at most {max} are accepted");
         return refused("result_refused", message);
     }
     let meant = |(place, call): (usize, &ToolAsked)| {
@@ -278,7 +285,7 @@ fn turn(view: &View<'_>, agent: &AgentNode, answer: &ModelAnswer) -> Result<Turn
         let mut tool = agent.meant(&call.name).cloned();
         if aetheris_fault::planted!("model-calls-any-tool") {
             let all = view.plan.plan().tools.keys();
-            tool = all.clone().find(|tool| AgentNode::told_name(tool) == call.name).cloned();
+            tool = all.clone().find(|tool| AgentNode::name_for_model(tool) == call.name).cloned();
         }
         ToolAsked { id, tool, ..call.clone() }
     };
@@ -342,10 +349,16 @@ pub(crate) fn given(asked: &ToolAsked) -> Json {
 }
 
 fn unknown_tool(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
-    let names: Vec<String> = agent.tools.iter().map(|tool| format!("`{}`", AgentNode::told_name(tool))).collect();
+    let names: Vec<String> = agent.tools.iter().map(|tool| format!("`{}`", AgentNode::name_for_model(tool))).collect();
     let have = if names.is_empty() { "there are none".to_owned() } else { format!("there are {}", names.join(", ")) };
-    let why = format!("there is no tool `{}`; {have}", limits::cut(asked(view)?.name.clone(), limits::NAME_BYTES_MAX));
+    let why = format!("there is no tool `{}`; {have}", cut_name(&asked(view)?.name));
     Ok(refuse(view, "unknown_tool", why))
+}
+
+/// A name that a model made up, as it is shown.
+fn cut_name(name: &str) -> String {
+    let shown: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    limits::cut(shown, limits::NAME_BYTES_MAX)
 }
 
 /// A call that is not made, since the model has made a mistake: it is told so.
@@ -354,10 +367,10 @@ fn refuse(view: &View<'_>, code: &str, why: String) -> Prepared {
     facts::fail(view, Failure::new(code, why))
 }
 
-/// Whether the model is told of a call's failure: it is known not to have had its effect. What is unknown is never told.
+/// Whether the model is told of a failure. What is unknown is never told.
 pub(in crate::run) fn is_told(view: &View<'_>) -> bool {
-    let may_have_happened = view.invocation().is_some_and(Invocation::may_have_happened);
-    !may_have_happened || aetheris_fault::planted!("model-told-of-a-doubt")
+    let of_call = view.path.call().is_some() && aetheris_fault::planted!("model-told-of-a-doubt");
+    view.state.may_be_told(&view.path) || of_call
 }
 
 /// What a loop is given, for people.
