@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use aetheris_core::id::ToolName;
+use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{DoubtPolicy, EffectClass, HttpTool, Reconcile, Tool, ToolKind};
 use aetheris_expr::Place;
@@ -92,8 +93,7 @@ impl<'t> Tools<'t> {
         };
         let refuses = fields.take("refuses");
         let description = fields.take("description").and_then(|item| description(&item, errors));
-        let input_schema = fields.take("input_schema").and_then(|item| settings::schema(&item, errors));
-        let input_schema = input_schema.map(|(schema, _)| schema);
+        let input_schema = fields.take("input_schema").and_then(|item| input_schema(&item, errors));
         fields.refuse(&FIELDS_NOT_YET, errors);
         let kind = match kind {
             Kind::Http => http(&mut fields, effect, errors).map(ToolKind::Http),
@@ -210,6 +210,20 @@ impl<'t> Tools<'t> {
             }
         }
     }
+}
+
+/// The schema of what a model gives to a tool, which is an object.
+fn input_schema(item: &Item<'_>, errors: &mut Errors) -> Option<Json> {
+    let (schema, _) = settings::schema(item, errors)?;
+    let of_objects = schema.as_object().is_some_and(|schema| schema.get("type").is_none_or(|kind| kind == "object"));
+    if !of_objects {
+        item.wrong(
+            errors,
+            Code::BadValue,
+            "must describe an object, which is what models give to tools: write `type: object`",
+        );
+    }
+    Some(schema)
 }
 
 /// What models are told of a tool.

@@ -396,7 +396,7 @@ fn keys_of_the_format_that_this_build_does_not_execute_are_not_unknown() {
 
 #[test]
 fn the_keys_of_a_loop_are_checked() {
-    let tools = "  a.b: { kind: function, function: f, description: D, input_schema: { type: strin } }\n  a_b: { kind: function, function: f }\n"
+    let tools = "  a.b: { kind: function, function: f, description: D, input_schema: { type: strin } }\n  a_b: { kind: function, function: f, input_schema: { type: string } }\n"
         .replace('D', &"x".repeat(5_000));
     let node = "kind: agent, model: m/n, prompt: '{{ nodes.x.output }}', tools: [a.b, a.b, a_b, c], max_turns: 201, parallel_tool_calls: 0, max_tokens: 0, max_answer_tokens: 0, schema: { type: 1 }, on_limit: stop, temperature: 1";
     expect(
@@ -404,6 +404,7 @@ fn the_keys_of_a_loop_are_checked() {
         &[
             "too_large tools.a.b.description 3",
             "bad_schema tools.a.b.input_schema.type 3",
+            "bad_value tools.a_b.input_schema 4",
             "bad_value plan.nodes[0].tools[1] 7",
             "bad_name plan.nodes[0].tools[2] 7",
             "bad_value plan.nodes[0].max_turns 7",

@@ -28,8 +28,10 @@ pub const TURN_CALLS_MAX: usize = 64;
 pub const LOOP_MISTAKES_MAX: u32 = 10;
 /// Most bytes of a result that a model is told; more is cut, and said to be.
 pub const RESULT_TOLD_BYTES_MAX: usize = 256 * 1024;
-/// Most bytes of what models are told of one tool.
-pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 4 * 1024;
+/// Most bytes of a conversation that is sent with the next question.
+pub const CONVERSATION_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Most bytes of what models are told of one tool: providers take as many.
+pub const TOOL_DESCRIPTION_BYTES_MAX: usize = 1_024;
 /// `max_refines` of a node that does not say.
 pub const REFINES_DEFAULT: u32 = 3;
 /// Most bytes of the feedback that a round is given.

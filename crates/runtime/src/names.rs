@@ -305,6 +305,15 @@ mod tests {
         assert_eq!(named_in(&node, Some(&critic)), ["a".into(), "b".into()].into());
     }
 
+    /// Of a loop as well: its prompt and its system text are rendered in every turn, and are to be the same.
+    #[test]
+    fn the_templates_of_a_loop_name_nodes() {
+        let system = Some("{{ nodes.b.output }}".to_owned());
+        let agent = aetheris_core::plan::AgentNode::new("s/m", "{{ nodes.a.output }}");
+        let node = Node::new("n", NodeKind::Agent(aetheris_core::plan::AgentNode { system, ..agent }));
+        assert_eq!(named_in(&node, None), ["a".into(), "b".into()].into());
+    }
+
     #[test]
     fn the_templates_of_a_node_name_nodes() {
         let json = |value| Json::new(value);

@@ -44,7 +44,11 @@ pub(crate) fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool 
         }
         "connection_lost" | "timeout" => tools().any(|(_, class, _)| class != EffectClass::AtMostOnce),
         "in_doubt_unresolved" => {
-            tools().any(|(_, class, policies)| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human))
+            let once =
+                |class, policies: &[Policy]| class == EffectClass::AtMostOnce && !policies.contains(&Policy::Human);
+            // A loop says so of an idempotent call as well, one of whose tries may have had its effect.
+            let looped = !program.loops.is_empty();
+            tools().any(|(_, class, policies)| once(class, policies) || (looped && class == EffectClass::Idempotent))
         }
         // An answer to a doubt ends the try; the last one, or a person who says so, ends the step. A paused job's doubt can be
         // answered by a person whatever its policies say.

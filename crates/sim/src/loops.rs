@@ -7,7 +7,7 @@ use aetheris_core::event::{Event, Recorded, ToolAsked};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{IdempotencyKey, JobId};
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{AnswerFormat, EffectClass};
+use aetheris_core::plan::EffectClass;
 use aetheris_core::time::Timestamp;
 use aetheris_runtime::ModelRequest;
 use aetheris_testing::random::Random;
@@ -112,13 +112,14 @@ pub(crate) fn say(request: &ModelRequest) -> (String, Vec<ToolAsked>) {
     let told: String = calls.map(|call| told(call.failed.then_some(&call.result), &call.result)).collect();
     let word = word(&request.prompt, &told);
     let refused = request.turns.last().is_some_and(|turn| turn.calls.is_empty());
-    match request.format {
-        AnswerFormat::Text => (word, Vec::new()),
-        AnswerFormat::Json if request.may_call && !refused => {
+    // It is told of its schema behind the system text, of which there is none else.
+    match request.system.is_some() {
+        false => (word, Vec::new()),
+        true if request.may_call && !refused => {
             let which = usize::from(word.contains(['0', '1', '2', '3']));
             (NO_WORD[which].to_owned(), Vec::new())
         }
-        AnswerFormat::Json => (json!(word).to_string(), Vec::new()),
+        true => (json!(word).to_string(), Vec::new()),
     }
 }
 

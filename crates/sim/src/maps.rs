@@ -135,6 +135,12 @@ pub(crate) fn in_order(job: JobId, program: &Program, events: &[Recorded], tally
                 Event::NodeFinished(finished) if !finished.node.is_outside_loop() => {
                     let of_map = finished.node.item().filter(|_| finished.node.node() == node.node());
                     let code = finished.error.as_ref().map(|error| error.code.clone());
+                    // What is not told to its model of a call that was made may have happened.
+                    let unknown = |code: String| match finished.node.call().is_some() && !is_of_the_job(&code) {
+                        true => "in_doubt_unresolved".to_owned(),
+                        false => code,
+                    };
+                    let code = code.map(unknown);
                     let lost = code.filter(|code| !map.collect || is_of_the_job(code));
                     if let Some((item, code)) = of_map.zip(lost).filter(|_| !finished.told && !finished.given_up) {
                         failed.entry(item).or_insert(code);

@@ -53,6 +53,12 @@ impl ModelReply {
         Self::of(Said::Calls(text.into(), calls.into_iter().enumerate().map(call).collect()))
     }
 
+    /// It asks for these calls, as they are.
+    #[must_use]
+    pub fn asking(calls: Vec<ToolAsked>) -> Self {
+        Self::of(Said::Calls(String::new(), calls))
+    }
+
     /// It gives no answer now, and may later.
     #[must_use]
     pub fn overloaded(why: &str) -> Self {

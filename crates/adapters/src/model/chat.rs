@@ -7,7 +7,7 @@ use aetheris_runtime::ports::{ModelRequest, PastCall, PastTurn, ToolOffer};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::endpoint::{Completed, NoAnswer, Parsed, left_over};
+use super::endpoint::{Completed, NoAnswer, Parsed, arguments_of, called_name, left_over, of_object};
 
 /// Reads an answer.
 pub(super) fn read(body: &[u8]) -> Parsed {
@@ -72,8 +72,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
 }
 
 fn offer(tool: &ToolOffer) -> Value {
-    let parameters =
-        tool.input_schema.as_ref().map_or_else(|| json!({ "type": "object" }), |schema| schema.value().clone());
+    let parameters = of_object(tool.input_schema.as_ref());
     let mut function = json!({ "name": tool.name, "parameters": parameters });
     if let Some(description) = &tool.description {
         function["description"] = json!(description);
@@ -86,7 +85,8 @@ fn said_before(turn: &PastTurn) -> Value {
     let call = |call: &PastCall| {
         let own = call.asked.provider.as_ref().and_then(|provider| provider.as_object().cloned());
         let mut said = Value::Object(own.unwrap_or_default());
-        let (id, name, arguments) = (&call.asked.id, &call.asked.name, &call.asked.arguments);
+        let (id, name, arguments) =
+            (&call.asked.id, called_name(&call.asked.name), arguments_of(&call.asked).to_string());
         said["id"] = json!(id);
         said["type"] = json!("function");
         said["function"] = json!({ "name": name, "arguments": arguments });

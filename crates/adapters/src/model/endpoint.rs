@@ -105,10 +105,11 @@ impl Endpoint {
 
     /// Asks once.
     pub(super) async fn complete(&self, model: &str, request: &ModelRequest) -> Result<ModelAnswer, ModelError> {
-        let deadline = Deadline::after(request.timeout.min(self.config.timeout));
-        // Held until the answer is read. The room is never closed.
+        let time = request.timeout.min(self.config.timeout);
+        let deadline = Deadline::after(time);
+        // Held until the answer is read. The room is never closed. Whoever waits longer would have no time for its answer.
         let _place = match &self.room {
-            Some(room) => match deadline.within(room.acquire()).await {
+            Some(room) => match Deadline::after(time / 2).within(room.acquire()).await {
                 Ok(place) => place.ok(),
                 Err(Elapsed) => return Err(self.no_room(request)),
             },
@@ -289,6 +290,30 @@ fn asked_bytes(request: &ModelRequest) -> usize {
 fn told_bytes(tool: &ToolOffer) -> usize {
     let schema = tool.input_schema.as_ref().map_or(0, |schema| schema.to_string().len());
     tool.name.len() + tool.description.as_ref().map_or(0, String::len) + schema
+}
+
+/// The schema of a tool as providers take it: that of an object which names its properties.
+pub(super) fn of_object(schema: Option<&aetheris_core::json::Json>) -> Value {
+    let mut object = schema.and_then(|schema| schema.as_object().cloned()).unwrap_or_default();
+    object.entry("type").or_insert_with(|| "object".into());
+    object.entry("properties").or_insert_with(|| Value::Object(serde_json::Map::new()));
+    Value::Object(object)
+}
+
+/// A name that a model called, as providers take it back. It may be one that the model has made up.
+pub(super) fn called_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
+    let name: String = name.chars().take(limits::NAME_BYTES_MAX).map(plain).collect();
+    if name.is_empty() { "unknown".to_owned() } else { name }
+}
+
+/// The arguments of a call as an object, whatever the model has written.
+pub(super) fn arguments_of(asked: &ToolAsked) -> Value {
+    if asked.arguments.trim().is_empty() {
+        return Value::Object(serde_json::Map::new());
+    }
+    let input = aetheris_core::json::Json::parse(asked.arguments.as_bytes()).ok().filter(|input| input.is_object());
+    input.map_or_else(|| serde_json::json!({ "arguments": asked.arguments }), |input| input.value().clone())
 }
 
 /// What stands beside the known fields of a call: it goes back as it came.

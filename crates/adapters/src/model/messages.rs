@@ -8,7 +8,7 @@ use reqwest::header::HeaderName;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::endpoint::{Completed, NoAnswer, Parsed, left_over};
+use super::endpoint::{Completed, NoAnswer, Parsed, arguments_of, called_name, left_over, of_object};
 
 /// The header that the key travels in.
 pub(super) const KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -53,8 +53,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
 }
 
 fn offer(tool: &ToolOffer) -> Value {
-    let schema =
-        tool.input_schema.as_ref().map_or_else(|| json!({ "type": "object" }), |schema| schema.value().clone());
+    let schema = of_object(tool.input_schema.as_ref());
     let mut offer = json!({ "name": tool.name, "input_schema": schema });
     if let Some(description) = &tool.description {
         offer["description"] = json!(description);
@@ -67,13 +66,10 @@ fn said_before(turn: &PastTurn) -> Vec<Value> {
     let call = |call: &PastCall| {
         let own = call.asked.provider.as_ref().and_then(|provider| provider.as_object().cloned());
         let mut said = Value::Object(own.unwrap_or_default());
-        let input = Json::parse(call.asked.arguments.as_bytes()).ok().filter(|input| input.is_object());
         said["type"] = json!("tool_use");
         said["id"] = json!(call.asked.id);
-        said["name"] = json!(call.asked.name);
-        // It has to be an object, whatever another model has written.
-        said["input"] =
-            input.map_or_else(|| json!({ "arguments": call.asked.arguments }), |input| input.value().clone());
+        said["name"] = json!(called_name(&call.asked.name));
+        said["input"] = arguments_of(&call.asked);
         said
     };
     let text = Some(&turn.text).filter(|text| !text.trim().is_empty());

@@ -105,7 +105,7 @@ async fn a_conversation_is_sent_as_it_went() {
     for (may_call, choice) in [(true, "auto"), (false, "none")] {
         book(&peer).complete(ModelRequest { may_call, ..conversation() }).await.unwrap();
         let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
-        let function = json!({ "name": "look_up", "arguments": "{\"q\": 1}" });
+        let function = json!({ "name": "look_up", "arguments": "{\"q\":1}" });
         let signed = json!({ "google": { "thought_signature": "s" } });
         assert_eq!(
             body,
@@ -124,8 +124,8 @@ async fn a_conversation_is_sent_as_it_went() {
                     { "role": "user", "content": "that does not fit" },
                 ],
                 "tools": [
-                    { "type": "function", "function": { "name": "look_up", "description": "Looks", "parameters": { "type": "object" } } },
-                    { "type": "function", "function": { "name": "bare", "parameters": { "type": "object" } } },
+                    { "type": "function", "function": { "name": "look_up", "description": "Looks", "parameters": { "type": "object", "properties": {} } } },
+                    { "type": "function", "function": { "name": "bare", "parameters": { "type": "object", "properties": {} } } },
                 ],
             })
         );
@@ -140,7 +140,7 @@ fn messages(peer: &Peer) -> ModelBook {
 
 fn message(content: &Value, stopped: Option<&str>) -> String {
     let usage = json!({
-        "input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 20, "cache_creation_input_tokens": null
+        "input_tokens": 9, "output_tokens": 3, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 5
     });
     json!({
         "id": "m1", "type": "message", "role": "assistant", "model": "m-2026", "content": content,
@@ -170,7 +170,7 @@ async fn a_message_is_its_text_calls_model_and_usage() {
         calls: vec![asked],
         model: "shop/m-2026".to_owned(),
         text: "I will look".to_owned(),
-        usage: Usage { cached_tokens: 20, completion_tokens: 3, prompt_tokens: 29, ..Usage::default() },
+        usage: Usage { cached_tokens: 20, completion_tokens: 3, prompt_tokens: 34, ..Usage::default() },
     };
     assert_eq!(answer, expected);
     let seen = peer.seen().pop().unwrap();
@@ -209,8 +209,8 @@ async fn a_conversation_of_messages_is_sent_as_it_went() {
                     { "role": "user", "content": [{ "type": "text", "text": "that does not fit" }] },
                 ],
                 "tools": [
-                    { "name": "look_up", "description": "Looks", "input_schema": { "type": "object" } },
-                    { "name": "bare", "input_schema": { "type": "object" } },
+                    { "name": "look_up", "description": "Looks", "input_schema": { "type": "object", "properties": {} } },
+                    { "name": "bare", "input_schema": { "type": "object", "properties": {} } },
                 ],
             })
         );
@@ -287,7 +287,11 @@ async fn questions_wait_for_their_turn() {
     assert_eq!(first.unwrap_err().error.code, "model_timeout");
     let second = second.unwrap_err();
     assert_eq!((second.error.code.as_str(), second.retryable), ("model_busy", true));
-    assert!(second.error.message.contains("1 questions were under way"), "{}", second.error.message);
+    assert!(
+        second.error.message.contains("all 1 requests that `max_concurrent` allows were in use"),
+        "{}",
+        second.error.message
+    );
     assert_eq!(stalls.seen().len(), 1);
 }
 
@@ -316,8 +320,67 @@ async fn calls_are_read_as_they_are_asked_for() {
         asked("", "", "v", None),
     ];
     assert_eq!((answer.text.as_str(), answer.calls.as_slice()), ("", expected.as_slice()));
-    // Nobody counted: what went back and forth is estimated.
+    // Nobody counted: what went back and forth is estimated, results with it.
+    let mut longer = conversation();
+    longer.turns[0].calls[0].result = "x".repeat(4_005);
+    let more = book(&peer).complete(longer).await.unwrap().usage;
+    assert_eq!(more.prompt_tokens, answer.usage.prompt_tokens + 1_000);
     assert!(answer.usage.prompt_tokens > 20 && answer.usage.completion_tokens > 0, "{:?}", answer.usage);
+}
+
+/// Names that a model has made up, and arguments that are none, go back in a form that providers take.
+#[tokio::test]
+async fn what_a_model_made_up_is_sent_so_that_it_is_taken() {
+    let peer = Peer::answering("200 OK", "", &completion(&json!("done"), "stop")).await;
+    for (name, arguments, sent) in [
+        ("functions.look", "{ half", json!({ "name": "functions_look", "arguments": "{\"arguments\":\"{ half\"}" })),
+        ("", "", json!({ "name": "unknown", "arguments": "{}" })),
+        ("a b\n", "[1]", json!({ "name": "a_b_", "arguments": "{\"arguments\":\"[1]\"}" })),
+    ] {
+        let mut request = conversation();
+        let asked = &mut request.turns[0].calls[1].asked;
+        (asked.name, asked.arguments) = (name.to_owned(), arguments.to_owned());
+        book(&peer).complete(request).await.unwrap();
+        let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
+        assert_eq!(body["messages"][2]["tool_calls"][1]["function"], sent);
+    }
+}
+
+/// What is read from a cache and what is thought stand inside the counts beside them.
+#[tokio::test]
+async fn cached_and_reasoning_tokens_are_told() {
+    let body = json!({
+        "choices": [{ "finish_reason": "stop", "message": { "content": "a" } }],
+        "usage": {
+            "prompt_tokens": 9, "completion_tokens": 7,
+            "prompt_tokens_details": { "cached_tokens": 4 }, "completion_tokens_details": { "reasoning_tokens": 5 },
+        },
+    });
+    let peer = Peer::answering("200 OK", "", &body.to_string()).await;
+    let expected = Usage { cached_tokens: 4, completion_tokens: 7, prompt_tokens: 9, reasoning_tokens: 5 };
+    assert_eq!(ask(&peer).await.unwrap().usage, expected);
+}
+
+/// There is no form of a message that is JSON: it is asked for in words.
+#[tokio::test]
+async fn json_is_asked_for_in_the_system_text_of_messages() {
+    let done = json!([{ "type": "text", "text": "{}" }]);
+    let peer = Peer::answering("200 OK", "", &message(&done, Some("end_turn"))).await;
+    for (system, sent) in [
+        (None, "Answer with one JSON value and nothing else."),
+        (Some("Be brief."), "Be brief.\n\nAnswer with one JSON value and nothing else."),
+    ] {
+        let request =
+            ModelRequest { format: AnswerFormat::Json, system: system.map(str::to_owned), ..request("shop/m", "x") };
+        messages(&peer).complete(request).await.unwrap();
+        let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
+        assert_eq!(body["system"], sent);
+    }
+    // Thoughts alone are no answer.
+    let thoughts = json!([{ "type": "thinking", "thinking": "hm" }]);
+    let peer = Peer::answering("200 OK", "", &message(&thoughts, Some("end_turn"))).await;
+    let failed = messages(&peer).complete(request("shop/m", "x")).await.unwrap_err();
+    assert_eq!((failed.error.code.as_str(), failed.retryable), ("model_answer_unreadable", true));
 }
 
 /// No call is taken out of an answer that was cut off, or that cannot be read.

@@ -159,7 +159,10 @@ pub(super) async fn perform(
             let arrival = judge(rt, &reached, &schema).await?;
             Some(Said::Judged(reached, arrival))
         }
-        Body::CheckInput(input, schema) => Some(Said::InputChecked(rt.plans.violations(&schema, &input).await?)),
+        Body::CheckInput(given) => {
+            let found = rt.plans.violations(&given.schema, &given.input).await?;
+            Some(Said::InputChecked(Box::new(given.asked), found))
+        }
         Body::FindAgent(wanted) => {
             let found = find_agent(rt, &wanted).await?;
             Some(Said::AgentFound(wanted, found))

@@ -26,7 +26,13 @@ impl<'r> Run<'r> {
         let plan = Arc::clone(&self.plan);
         let (Some(said), Some(step)) = (said?, schedule::step_at(self.state(), &plan, &path)) else { return Ok(()) };
         let stops = self.failed || self.is_to_stop() || self.is_stopped(&path);
-        if stops && matches!(said, Said::Rested | Said::Judged(..) | Said::AgentFound(..) | Said::InputChecked(_)) {
+        if stops && matches!(said, Said::Rested | Said::Judged(..) | Said::AgentFound(..) | Said::InputChecked(..)) {
+            return Ok(());
+        }
+        // The turn that has asked for the call may have gone with what was drafted, and another may have come.
+        if let Said::InputChecked(asked, _) = &said
+            && self.state().asked_of(&path) != Some(asked.as_ref())
+        {
             return Ok(());
         }
         self.answered |= under_way.leaves;

@@ -9,7 +9,9 @@
 //! Decisions are values. They await nothing, read no clock and write nothing: the driver drafts the facts, writes them as
 //! early as the body needs them, and has the body performed.
 
-use aetheris_core::event::{Failure, JobRequeued, JobWaiting, Judge, ModelRecord, NodeFinished, RequeueReason};
+use aetheris_core::event::{
+    Failure, JobRequeued, JobWaiting, Judge, ModelRecord, NodeFinished, RequeueReason, ToolAsked,
+};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, PermitId, SessionId, TenantId};
 use aetheris_core::json::Json;
@@ -159,7 +161,7 @@ pub enum Body {
     /// Kept signals are judged by the schema of the wait that is reached.
     Judge(Box<Reached>, Json),
     /// The input that a model gives to a tool is judged by that tool's schema.
-    CheckInput(Box<Json>, Json),
+    CheckInput(Box<InputGiven>),
     /// The agent of a child job is looked up, and its message judged.
     FindAgent(Box<ChildWanted>),
     /// What is left of a back-off passes.
@@ -181,12 +183,23 @@ pub enum Said {
     Model(Result<ModelAnswer, ModelError>, Asked, u64),
     /// What has come for a wait.
     Judged(Box<Reached>, Arrival),
-    /// What of the input that a model gives to a tool does not fit.
-    InputChecked(Vec<Violation>),
+    /// What of the input that a model gives to a tool with this call does not fit.
+    InputChecked(Box<ToolAsked>, Vec<Violation>),
     /// Whether the agent of a child job takes it.
     AgentFound(Box<ChildWanted>, AgentFound),
     /// The back-off is over.
     Rested,
+}
+
+/// An input that a model gives to a tool.
+#[derive(Debug)]
+pub struct InputGiven {
+    /// The call that it is given with: what is found counts for this one alone.
+    pub asked: ToolAsked,
+    /// The input.
+    pub input: Json,
+    /// The schema of the tool.
+    pub schema: Json,
 }
 
 /// A child job that a step is to ask for.
@@ -241,7 +254,7 @@ impl Said {
             Self::Model(Ok(_), ..)
             | Self::Judged(..)
             | Self::AgentFound(..)
-            | Self::InputChecked(_)
+            | Self::InputChecked(..)
             | Self::Rested
             | Self::Unsent(..) => {
                 return None;

@@ -64,7 +64,7 @@ pub fn conclude(view: &View<'_>, said: Said) -> Result<Prepared, Failure> {
         Said::Rested => begin_try(view),
         Said::Judged(reached, arrival) => Ok(kind::wait::block(view, *reached, arrival)),
         Said::Model(answer, asked, took) => Ok(kind::answered(view, answer, asked, took)),
-        Said::InputChecked(misfits) => kind::agent::input_checked(view, &misfits),
+        Said::InputChecked(_, misfits) => kind::agent::input_checked(view, &misfits),
         Said::Called(outcome, took) => Ok(kind::tool::conclude(view, outcome, took)),
         Said::Unsent(permit, why) => Ok(permit::discard_unused(view, &permit, why)),
         Said::Permitted(outcome, permit) => permit::conclude(view, &permit, outcome),
@@ -117,6 +117,9 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
         return facts::fail_after(view, result, failed);
     }
     let used = failed.model.as_ref().map_or(0, |model| model.usage.total());
+    if let Some(exceeded) = kind::agent::over_limit_after(view, used) {
+        return facts::fail_after(view, StepResult::PermanentFailure, TryFailed { error: exceeded, ..failed });
+    }
     if let Some(exceeded) = over_budget_after(view, used) {
         // No other try will be allowed: nothing is announced, and nobody waits for it.
         let Failure { code, message, .. } = &failed.error;

@@ -234,7 +234,9 @@ async fn a_call_that_may_have_happened_ends_the_loop() {
     told.world.tools.next("tell", [Act::Say(refused("seen that before"))]);
     let _process = told.world.start("w");
     let state = told.world.done(told.job).await;
-    assert_eq!((error(&state).0.as_str(), told.models.count()), ("refused", 1), "the first try may have told");
+    let words = "call `n/0.0` of `tell` may have had its effect: seen that before (refused)";
+    assert_eq!(error(&state), ("in_doubt_unresolved".to_owned(), words.to_owned()), "the first try may have told");
+    assert_eq!(told.models.count(), 1);
 }
 
 /// Calls of one turn run beside each other up to the bound, and are told in the order in which they were asked for.
@@ -320,8 +322,16 @@ async fn a_last_word_fits_its_schema() {
 async fn a_loop_ends_at_its_limit() {
     let for_ever = || (0..9).map(|q| looks(&q.to_string())).collect::<Vec<ModelReply>>();
     for (keys, asked, words) in [
-        ("max_turns: 3", 3, "the loop has used its 3 turns, and the model has not had the last word"),
-        ("max_tokens: 150", 2, "the loop has used 200 of 150 tokens, and the model has not had the last word"),
+        (
+            "max_turns: 3",
+            3,
+            "the loop used its 3 turns without a final answer; raise `max_turns` or `max_tokens`, or set `on_limit: answer`",
+        ),
+        (
+            "max_tokens: 150",
+            2,
+            "the loop used 200 of 150 tokens without a final answer; raise `max_turns` or `max_tokens`, or set `on_limit: answer`",
+        ),
     ] {
         let (told, state) = ended(keys, for_ever()).await;
         assert_eq!(error(&state), ("loop_limit".to_owned(), words.to_owned()));
@@ -385,7 +395,7 @@ async fn calls_beside_a_lost_one_are_given_up() {
     assert_eq!(state.status, JobStatus::Completed);
     assert_eq!(state.step_status(&"n/0.1".into()), StepStatus::Completed);
     assert_eq!(state.step_status(&"n/0.2".into()), StepStatus::Pending, "no other call begins");
-    assert_eq!(told.world.result(told.job).await["code"], "connection_lost");
+    assert_eq!(told.world.result(told.job).await["code"], "in_doubt_unresolved");
 }
 
 /// Prompts draw their values once for the whole loop.
@@ -535,7 +545,7 @@ async fn the_calls_of_other_loops_do_not_hear_of_the_end_of_one() {
     let called: Vec<String> = world.tools.calls.lock().unwrap().iter().map(|call| call.node.to_string()).collect();
     assert_eq!(called, ["n[0]/0.0", "n[1]/0.0", "n[1]/0.1"]);
     let result = world.result(job).await;
-    assert_eq!((&result[0]["output"], &result[1]["error"]["code"]), (&json!("over"), &json!("connection_lost")));
+    assert_eq!((&result[0]["output"], &result[1]["error"]["code"]), (&json!("over"), &json!("in_doubt_unresolved")));
     assert!(state.steps[&"n[1]/0.1".into()].given_up && !state.steps[&"n[1]".into()].given_up);
 }
 
@@ -557,7 +567,10 @@ async fn a_map_ends_with_the_call_that_ends_the_loop_of_an_item() {
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
-    assert_eq!(world.result(job).await, "item 0: call `n[0]/0.0` of `tell`: no answer");
+    assert_eq!(
+        world.result(job).await,
+        "item 0: call `n[0]/0.0` of `tell` may have had its effect: no answer (connection_lost)"
+    );
     assert!(state.steps[&"n[1]".into()].given_up && !state.steps[&"n[0]".into()].given_up);
 }
 
@@ -571,4 +584,91 @@ async fn calls_of_one_turn_do_not_pass_the_budget_together() {
     let _process = told.world.start("w");
     let state = told.world.done(told.job).await;
     assert_eq!((error(&state).0.as_str(), told.paths_called().len()), ("budget_exceeded", 2));
+}
+
+/// What is sent beside the conversation is what the file says.
+#[tokio::test(start_paused = true)]
+async fn the_keys_of_a_loop_are_sent() {
+    let (told, _) =
+        ended("max_answer_tokens: 77, system: 'for {{ message.what }}'", vec![ModelReply::text("so")]).await;
+    let asked = told.last_asked();
+    assert_eq!(
+        (asked.max_tokens, asked.system.as_deref(), asked.format),
+        (Some(77), Some("for it"), AnswerFormat::Text)
+    );
+}
+
+/// Once the tries of a turn have used up the loop's tokens it is not asked again.
+#[tokio::test(start_paused = true)]
+async fn the_tries_of_a_turn_count_for_its_loop() {
+    let many = || ModelReply::calls("", (0..65).map(|_| ("look", json!({ "q": "x" }))));
+    let (told, state) = ended("max_tokens: 50, retry: { max_attempts: 5 }", vec![many()]).await;
+    assert_eq!((error(&state).0.as_str(), told.models.count()), ("loop_limit", 1));
+    let (told, state) = ended("max_tokens: 150, retry: { max_attempts: 5 }", vec![many()]).await;
+    assert_eq!((error(&state).0.as_str(), told.models.count()), ("loop_limit", 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_result_is_cut_and_a_long_conversation_is_not_sent() {
+    let told = begun(&agent(""), vec![looks("x"), ModelReply::text("over")]).await;
+    told.world.tools.next("look", [Act::Say(done(json!("x".repeat(300_000))))]);
+    let _process = told.world.start("w");
+    told.world.done(told.job).await;
+    let result = told.results()[0].0.clone();
+    assert!(result.ends_with("\n[cut: 300000 bytes in all]") && result.len() < 270_000, "{}", result.len());
+    let calls = || ModelReply::calls("", (0..20).map(|_| ("look", json!({ "q": "x" }))));
+    let told = begun(&agent(""), vec![calls(), calls()]).await;
+    for _ in 0..40 {
+        told.world.tools.next("look", [Act::Say(done(json!("x".repeat(300_000))))]);
+    }
+    let _process = told.world.start("w");
+    let state = told.world.done(told.job).await;
+    assert_eq!((error(&state).0.as_str(), told.models.count()), ("conversation_too_long", 2));
+}
+
+/// Why a last word was not taken is not forgotten when the loop is asked for one that is to be its last.
+#[tokio::test(start_paused = true)]
+async fn a_last_question_says_what_was_wrong_before() {
+    let keys = "max_turns: 1, on_limit: answer, schema: { type: integer }";
+    let (told, state) = ended(keys, vec![ModelReply::text("\"no\""), ModelReply::text("\"nor this\"")]).await;
+    let reply = told.last_asked().turns[0].reply.clone().unwrap();
+    assert!(reply.starts_with("your answer does not fit: ") && reply.ends_with("what you know."), "{reply}");
+    assert_eq!(told.last_asked().format, AnswerFormat::Text, "no object is asked for");
+    let (code, message) = error(&state);
+    assert_eq!(code, "loop_limit");
+    assert!(
+        message.starts_with("the loop used its 1 turns, and its final answer was not accepted: your answer"),
+        "{message}"
+    );
+}
+
+/// Whatever a model calls its calls, each has a name of its own.
+#[tokio::test(start_paused = true)]
+async fn every_call_has_a_name_of_its_own() {
+    use aetheris_core::event::ToolAsked;
+    let call = |id: &str| ToolAsked {
+        arguments: "{\"q\":\"x\"}".to_owned(),
+        id: id.to_owned(),
+        name: "look".to_owned(),
+        provider: None,
+        tool: None,
+    };
+    let ids = ["a", "a", "", "functions.look:0", "call_0_1"].map(call);
+    let (told, _) =
+        ended("", vec![ModelReply::asking(ids.to_vec()), ModelReply::asking(vec![call("a"), call("b")])]).await;
+    let turns = told.last_asked().turns;
+    let ids: Vec<&str> = turns.iter().flat_map(|turn| turn.calls.iter().map(|call| call.asked.id.as_str())).collect();
+    assert_eq!(ids, ["a", "call_0_1", "call_0_2", "call_0_3", "call_0_4", "call_1_0", "b"]);
+}
+
+/// An answer of nothing is no last word.
+#[tokio::test(start_paused = true)]
+async fn a_model_that_says_nothing_is_asked_again() {
+    let models = FakeModels::new().in_turn([ModelReply::text(" "), ModelReply::text("there")]);
+    let world = World::asking(&models);
+    world.put(&agent("")).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({ "what": "it" })).await;
+    world.done(job).await;
+    assert_eq!((world.result(job).await["output"].clone(), models.count()), (json!("there"), 2));
 }

@@ -10,6 +10,8 @@
 //!
 //! A model is told of a call's failure only where the call is known not to have had its effect. Any other failure ends the loop.
 
+use std::collections::BTreeSet;
+
 use aetheris_core::event::{Failure, NodeFinished, StepResult, ToolAsked, Turn};
 use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
@@ -18,7 +20,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{AgentNode, AnswerFormat, OnLimit};
 use aetheris_core::schedule::{self, LoopEnd, Stage};
 use aetheris_core::schema::{self, Violation};
-use aetheris_core::state::{Output, TurnsState};
+use aetheris_core::state::{Invocation, Output, TurnsState};
 use aetheris_core::step::StepStatus;
 use aetheris_expr::{ExprError, Scope, Texts};
 use serde_json::{Map, Value, json};
@@ -30,13 +32,17 @@ use crate::ports::{ModelAnswer, ModelError, ModelRequest, PastCall, PastTurn, To
 use crate::run::budget::over_budget;
 use crate::run::facts;
 use crate::run::judge::VIOLATIONS_TOLD;
-use crate::run::prepared::{Asked, Body, Check, Next, Prepared, TryFailed};
+use crate::run::prepared::{Asked, Body, Check, InputGiven, Next, Prepared, TryFailed};
 use crate::run::view::View;
 
 /// What a model is told that may call no tool any more.
 const LAST_WORD: &str = "No further tool call is possible. Answer now with what you know.";
+/// Error code: nobody could say what became of a call.
+const UNRESOLVED: &str = "in_doubt_unresolved";
 /// Error code: the loop has used up its turns or tokens.
 const LIMIT: &str = "loop_limit";
+/// Bytes of a name that a model calls, which are kept.
+const NAME_KEPT_MAX: usize = 256;
 /// Error code: the model has asked too often for what it may not have.
 const MISTAKES: &str = "loop_mistakes";
 
@@ -104,7 +110,12 @@ fn fail_with_part(view: &View<'_>, turns: &TurnsState) -> Result<Prepared, Failu
         None => format!("turn {}", path.turn().unwrap_or_default()),
     };
     let of_job = view.absorbs() && !part.absorbed;
-    let error = Failure::new(&error.code, format!("{what}: {}", error.message));
+    // Whatever the last try came to, an earlier one may have had its effect.
+    let unknown = part.invocation.as_ref().is_some_and(Invocation::may_have_happened) && !of_job && !part.given_up;
+    let error = match unknown && error.code != UNRESOLVED {
+        true => Failure::new(UNRESOLVED, format!("{what} may have had its effect: {} ({})", error.message, error.code)),
+        false => Failure::new(&error.code, format!("{what}: {}", error.message)),
+    };
     let failed = TryFailed { given_up: part.given_up, of_job, ..TryFailed::new(error, None, false) };
     Ok(facts::fail_after(view, StepResult::PermanentFailure, failed))
 }
@@ -117,7 +128,11 @@ fn ask(view: &View<'_>, agent: &AgentNode, turn: u32) -> Result<Prepared, Failur
     }
     let may_call = schedule::may_call(agent, turns, turn);
     aetheris_fault::sometimes!(LastWordAsked, !may_call);
-    Ok(match request(view, agent, turn, may_call) {
+    let turns = conversation(view, turn)?;
+    if let Some(error) = too_long(&turns) {
+        return Ok(facts::fail(view, error));
+    }
+    Ok(match request(view, agent, turns, may_call) {
         Ok(request) => {
             let (format, model) = (request.format, agent.model.clone());
             let asked = Asked { format, model, prompt_hash: llm::prompt_hash(&request) };
@@ -127,7 +142,32 @@ fn ask(view: &View<'_>, agent: &AgentNode, turn: u32) -> Result<Prepared, Failur
     })
 }
 
-fn request(view: &View<'_>, agent: &AgentNode, turn: u32, may_call: bool) -> Result<ModelRequest, ExprError> {
+/// What was said before a turn.
+fn conversation(view: &View<'_>, turn: u32) -> Result<Vec<PastTurn>, Failure> {
+    let mut turns = (0..turn).map(|turn| past(view, turn)).collect::<Result<Vec<PastTurn>, Failure>>()?;
+    if aetheris_fault::planted!("conversation-forgets-a-turn") {
+        turns.truncate(1);
+    }
+    Ok(turns)
+}
+
+/// A conversation that is longer than is sent: each question copies all of it.
+fn too_long(turns: &[PastTurn]) -> Option<Failure> {
+    let of_call = |call: &PastCall| call.asked.arguments.len() + call.result.len();
+    let of_turn = |turn: &PastTurn| turn.text.len() + turn.calls.iter().map(of_call).sum::<usize>();
+    let (bytes, max) = (turns.iter().map(of_turn).sum::<usize>(), limits::CONVERSATION_BYTES_MAX);
+    (bytes > max).then(|| {
+        let message = format!("the conversation has {bytes} bytes, and at most {max} are sent; let tools answer less");
+        Failure::new("conversation_too_long", message)
+    })
+}
+
+fn request(
+    view: &View<'_>,
+    agent: &AgentNode,
+    mut turns: Vec<PastTurn>,
+    may_call: bool,
+) -> Result<ModelRequest, ExprError> {
     let prompt = view.text(&agent.prompt)?;
     let own = agent.system.as_ref().map(|system| view.text(system)).transpose()?;
     let form = agent.schema.as_ref().map(form_of);
@@ -140,17 +180,13 @@ fn request(view: &View<'_>, agent: &AgentNode, turn: u32, may_call: bool) -> Res
         let (description, input_schema) = (tool.description.clone(), tool.input_schema.clone());
         Some(ToolOffer { description, input_schema, name: AgentNode::name_for_model(name) })
     };
-    let mut turns: Vec<PastTurn> = (0..turn).map(|turn| past(view, turn)).collect();
-    if aetheris_fault::planted!("conversation-forgets-a-turn") {
-        turns.truncate(1);
-    }
     let may_call = may_call || aetheris_fault::planted!("last-word-may-call");
     if let Some(newest) = turns.last_mut().filter(|_| !may_call) {
         let before = newest.reply.take().map(|reply| format!("{reply}\n\n")).unwrap_or_default();
         newest.reply = Some(format!("{before}{LAST_WORD}"));
     }
     Ok(ModelRequest {
-        format: if agent.schema.is_some() { AnswerFormat::Json } else { AnswerFormat::Text },
+        format: if agent.schema.as_ref().is_some_and(is_of_objects) { AnswerFormat::Json } else { AnswerFormat::Text },
         max_tokens: agent.max_answer_tokens,
         may_call,
         system,
@@ -160,22 +196,27 @@ fn request(view: &View<'_>, agent: &AgentNode, turn: u32, may_call: bool) -> Res
     })
 }
 
+/// Whether a schema asks for an object, which is all that providers mean by JSON.
+fn is_of_objects(schema: &Json) -> bool {
+    schema.get("type").and_then(Value::as_str) == Some("object")
+}
+
 /// What a model is told of the form of its last word.
 fn form_of(schema: &Json) -> String {
     format!("When you are done, answer with one JSON value that fits this JSON Schema, and with nothing else: {schema}")
 }
 
 /// What a turn has said, and what its calls came to, as it is recorded.
-fn past(view: &View<'_>, turn: u32) -> PastTurn {
+fn past(view: &View<'_>, turn: u32) -> Result<PastTurn, Failure> {
     let path = view.path.at_turn(turn);
     let told = view.state.steps.get(&path).and_then(|step| step.turn());
     let (asked, reply) = told.map_or((&[][..], None), |turn| (&turn.calls[..], turn.reply.clone()));
     let calls = (0..).zip(asked).map(|(call, asked)| came_to(view, &view.path.at_call(turn, call), asked));
-    let mut calls: Vec<PastCall> = calls.collect();
+    let mut calls = calls.collect::<Result<Vec<PastCall>, Failure>>()?;
     if aetheris_fault::planted!("results-in-another-order") {
         calls.reverse();
     }
-    PastTurn { calls, reply, text: said_in(view, turn) }
+    Ok(PastTurn { calls, reply, text: said_in(view, turn) })
 }
 
 fn said_in(view: &View<'_>, turn: u32) -> String {
@@ -187,18 +228,19 @@ fn said_in(view: &View<'_>, turn: u32) -> String {
 }
 
 /// What a call came to, as its model is told it.
-fn came_to(view: &View<'_>, path: &StepPath, asked: &ToolAsked) -> PastCall {
+fn came_to(view: &View<'_>, path: &StepPath, asked: &ToolAsked) -> Result<PastCall, Failure> {
     let step = view.state.steps.get(path);
     aetheris_fault::sometimes!(ModelToldOfFailure, step.is_some_and(|step| step.status == StepStatus::Failed));
     let error = step.filter(|step| step.status == StepStatus::Failed).and_then(|step| step.error.as_ref());
     let result = match error {
         Some(error) => format!("error: {} ({})", error.message, error.code),
         None => {
-            let output = names::of_round(view.state, &view.rows.effects, path).unwrap_or_else(Json::null);
+            let output = names::of_round(view.state, &view.rows.effects, path);
+            let output = output.ok_or_else(|| view.corrupt(&format!("the effect of `{path}` is missing")))?;
             output.as_str().map_or_else(|| output.to_string(), str::to_owned)
         }
     };
-    PastCall { asked: asked.clone(), failed: error.is_some(), result: cut(result) }
+    Ok(PastCall { asked: asked.clone(), failed: error.is_some(), result: cut(result) })
 }
 
 /// A result that is not longer than a model is told.
@@ -270,6 +312,9 @@ fn turn(view: &View<'_>, agent: &AgentNode, answer: &ModelAnswer) -> Result<Turn
     if asked > 0 && !may_call {
         return refused("model_called_tool", "the model was asked for its last word and called a tool".to_owned());
     }
+    if asked == 0 && answer.text.trim().is_empty() {
+        return refused("model_answer_empty", "the model said nothing and called no tool".to_owned());
+    }
     if asked > limits::TURN_CALLS_MAX {
         let message = format!("the model asked for {asked} calls at once; at most {} are made", limits::TURN_CALLS_MAX);
         return refused("too_many_tool_calls", message);
@@ -280,16 +325,48 @@ fn turn(view: &View<'_>, agent: &AgentNode, answer: &ModelAnswer) -> Result<Turn
         let message = format!("the model called `{name}` with {bytes} bytes of arguments; at most {max} are accepted");
         return refused("result_refused", message);
     }
+    let mut ids = ids_before(view, number);
     let meant = |(place, call): (usize, &ToolAsked)| {
-        let id = if call.id.is_empty() { format!("call_{number}_{place}") } else { call.id.clone() };
+        let id = unused_id(&call.id, &format!("call_{number}_{place}"), &ids);
+        ids.insert(id.clone());
         let mut tool = agent.meant(&call.name).cloned();
         if aetheris_fault::planted!("model-calls-any-tool") {
             let all = view.plan.plan().tools.keys();
             tool = all.clone().find(|tool| AgentNode::name_for_model(tool) == call.name).cloned();
         }
-        ToolAsked { id, tool, ..call.clone() }
+        let name = limits::cut(call.name.clone(), NAME_KEPT_MAX);
+        ToolAsked { id, name, tool, ..call.clone() }
     };
     Ok(Turn { calls: answer.calls.iter().enumerate().map(meant).collect(), reply: None })
+}
+
+/// The names of all calls before a turn.
+fn ids_before(view: &View<'_>, turn: u32) -> BTreeSet<String> {
+    let turns = (0..turn).filter_map(|turn| view.state.steps.get(&view.path.at_turn(turn))?.turn());
+    turns.flat_map(|turn| turn.calls.iter().map(|call| call.id.clone())).collect()
+}
+
+/// The name of a call that goes back with its result. Providers refuse a conversation in which two calls have one name, or one
+/// has a name of another form than theirs.
+fn unused_id(id: &str, other: &str, used: &BTreeSet<String>) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let fits = !id.is_empty() && id.len() <= limits::NAME_BYTES_MAX && id.chars().all(plain);
+    let mut unused = if fits { id.to_owned() } else { other.to_owned() };
+    if used.contains(&unused) {
+        other.clone_into(&mut unused);
+    }
+    while used.contains(&unused) {
+        unused.push('_');
+    }
+    unused
+}
+
+/// Why a turn is not asked again whose tries have used up the tokens of its loop.
+pub(in crate::run) fn over_limit_after(view: &View<'_>, used: u64) -> Option<Failure> {
+    let agent = view.work.agent().filter(|agent| view.path.is_turn() && agent.on_limit == OnLimit::Fail)?;
+    let turns = view.state.turns_of(&view.path)?;
+    let after = TurnsState { tokens: turns.tokens.saturating_add(used), ..turns.clone() };
+    agent.has_used_up(after.tokens).then(|| at_limit(view, agent, &after))
 }
 
 /// A call of a tool that the loop has: its arguments are judged first, then it is made like any other.
@@ -304,7 +381,10 @@ pub(super) fn call(view: &View<'_>, name: &ToolName) -> Result<Prepared, Failure
     };
     let schema = view.plan.tool(name).and_then(|tool| tool.input_schema.clone());
     match schema.filter(|_| view.status() == StepStatus::Pending && !aetheris_fault::planted!("arguments-not-judged")) {
-        Some(schema) => Ok(Prepared::default().perform(Body::CheckInput(Box::new(input), schema))),
+        Some(schema) => {
+            let given = InputGiven { asked: asked(view)?.clone(), input, schema };
+            Ok(Prepared::default().perform(Body::CheckInput(Box::new(given))))
+        }
         None => tool::prepare(view, name, || Ok(input)),
     }
 }
