@@ -127,6 +127,7 @@ fn the_files_of_the_page_are_accepted() {
             ("report".to_owned(), 3, 3),
             ("triage".to_owned(), 3, 0),
             ("nightly".to_owned(), 3, 1),
+            ("desk".to_owned(), 1, 2),
         ]
     );
 }

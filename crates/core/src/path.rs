@@ -261,7 +261,10 @@ impl<'de> Deserialize<'de> for StepPath {
 mod tests {
     use super::*;
 
-    fn parts(text: &str) -> (String, Option<u32>, u32, Option<(u32, Option<u32>)>) {
+    /// Node, item, round, and turn with its call.
+    type Parts = (String, Option<u32>, u32, Option<(u32, Option<u32>)>);
+
+    fn parts(text: &str) -> Parts {
         let StepPath { node, item, round, turn, critic: _ } = StepPath::from(text);
         (node.to_string(), item, round, turn)
     }

@@ -47,6 +47,9 @@ impl Drawing {
     }
 }
 
+/// Error codes of calls, by turn and call.
+type Codes = BTreeMap<(u32, u32), String>;
+
 /// What the events of a job say of how its nodes stood: at the end, and when each began.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
@@ -58,7 +61,7 @@ pub(crate) struct Course {
     pub(crate) items: BTreeMap<(usize, u32), Stand>,
     /// The calls of loops whose models were told that they have failed, with their codes: by node, item and round of the loop,
     /// then by turn and call.
-    pub(crate) told: BTreeMap<(usize, Option<u32>, u32), BTreeMap<(u32, u32), String>>,
+    pub(crate) told: BTreeMap<(usize, Option<u32>, u32), Codes>,
     /// When a node began: all others.
     began: BTreeMap<usize, BTreeMap<usize, Stand>>,
 }

@@ -29,7 +29,7 @@ use crate::job_rules;
 use crate::joins::{self, Course, Stand};
 use crate::loops;
 use crate::maps;
-use crate::program::Kind;
+use crate::program::{Kind, Program, Step};
 use crate::rounds;
 use crate::services::{Asked, Services};
 use crate::tally::Tally;
@@ -355,6 +355,16 @@ fn ended_at(events: &[Recorded], place: usize) -> Option<Timestamp> {
     })
 }
 
+/// The steps in which a program calls or asks, with what is behind the input of each.
+fn calls_of(program: &Program) -> impl Iterator<Item = (usize, &Step, (StepPath, String))> {
+    program.steps.iter().enumerate().flat_map(move |(place, step)| {
+        let calls = move |(path, item): (StepPath, String)| {
+            program.calls_of(place, &path).into_iter().map(move |path| (path, item.clone()))
+        };
+        program.paths(place).into_iter().flat_map(calls).map(move |of| (place, step, of))
+    })
+}
+
 /// No question leaves before what its node needs is stored, and none is put again once its answer is recorded, by a run
 /// that could know it.
 fn asked_once(
@@ -366,14 +376,7 @@ fn asked_once(
     // A run that was stopped may ask once more when it goes on; a question names no fence.
     let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
     let lines = evidence.services.lines();
-    let steps = order.program.steps.iter().enumerate();
-    let paths = steps.flat_map(|(place, step)| {
-        let calls = move |(path, item): (StepPath, String)| {
-            order.program.calls_of(place, &path).into_iter().map(move |path| (path, item.clone()))
-        };
-        order.program.paths(place).into_iter().flat_map(calls).map(move |of| (place, step, of))
-    });
-    for (place, step, (path, item)) in paths {
+    for (place, step, (path, item)) in calls_of(&order.program) {
         let node = path.to_string();
         let finished = events.iter().find_map(|recorded| match &recorded.event {
             Event::NodeFinished(finished) if finished.node.text() == node => {

@@ -55,8 +55,7 @@ fn fails(event: &EncodedEvent) -> Option<(String, String)> {
     let result = payload.get("result")?.as_str()?;
     let failed = matches!(result, "retryable_failure" | "permanent_failure");
     // What a model is told of fails nothing.
-    let told = payload.get("told").is_some();
-    if event.kind != EventKind::NodeFinished || !failed || told {
+    if event.kind != EventKind::NodeFinished || !failed || payload.get("told").is_some() {
         return None;
     }
     let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);

@@ -282,7 +282,7 @@ fn asked_bytes(request: &ModelRequest) -> usize {
         let call = |call: &PastCall| call.asked.arguments.len() + call.result.len();
         turn.text.len() + turn.reply.as_ref().map_or(0, String::len) + turn.calls.iter().map(call).sum::<usize>()
     };
-    let tools = request.tools.iter().map(|tool| told_bytes(tool)).sum::<usize>();
+    let tools = request.tools.iter().map(told_bytes).sum::<usize>();
     let system = request.system.as_ref().map_or(0, String::len);
     request.prompt.len() + system + tools + request.turns.iter().map(turn).sum::<usize>()
 }

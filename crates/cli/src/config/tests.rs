@@ -362,5 +362,5 @@ fn the_pages_example_is_a_configuration_and_names_every_section() {
         .map(|key| key.path)
         .collect();
     assert!(left_out.is_empty(), "{left_out:?}");
-    assert_eq!(config.models.len(), 2);
+    assert_eq!(config.models.len(), 3);
 }

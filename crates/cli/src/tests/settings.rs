@@ -35,6 +35,16 @@ async fn each_key_reaches_the_part_that_it_is_for() {
     assert_eq!((settings.execution_version.as_str(), chosen.worker_id().as_str()), ("build-9", "w-7"));
     assert!(chosen.models.knows("local/x").is_err());
     assert!(wired("models: { local: { base_url: http://127.0.0.1:9/v1 } }\n").models.knows("local/x").is_ok());
+    for (keys, dialect, most) in [
+        ("", "ChatCompletions", "None"),
+        (", dialect: openai, max_concurrent: 3", "ChatCompletions", "Some(3)"),
+        (", dialect: anthropic", "Messages", "None"),
+    ] {
+        let models = wired(&format!("models: {{ local: {{ base_url: http://127.0.0.1:9/v1{keys} }} }}\n")).models;
+        let told = format!("{models:?}");
+        let both = told.contains(&format!("dialect: {dialect}")) && told.contains(&format!("max_concurrent: {most}"));
+        assert!(both, "{told}");
+    }
 }
 
 /// Whoever is reached by everybody is asked by any name.

@@ -3,6 +3,7 @@
 mod branch;
 mod child;
 mod job;
+mod model;
 mod refine;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod value;
 pub use branch::*;
 pub use child::*;
 pub use job::*;
+pub use model::*;
 pub use refine::*;
 pub use turn::*;
 pub use value::*;
@@ -33,10 +35,6 @@ use crate::time::{Due, Span};
 #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
 fn is_none<T>(value: &Option<T>) -> bool {
     value.is_none()
-}
-
-const fn is_zero(value: &u64) -> bool {
-    *value == 0
 }
 
 fn is_false(value: &bool) -> bool {
@@ -140,42 +138,6 @@ impl Source {
             Self::Resolved => "resolved",
         }
     }
-}
-
-/// What a model call used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-pub struct Usage {
-    /// Those of the request that the provider has read from a cache.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cached_tokens: u64,
-    /// Tokens of the answer.
-    pub completion_tokens: u64,
-    /// Tokens of the request.
-    pub prompt_tokens: u64,
-    /// Those of the answer that the model has thought with.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub reasoning_tokens: u64,
-}
-
-impl Usage {
-    /// Both together.
-    #[must_use]
-    pub const fn total(self) -> u64 {
-        self.completion_tokens.saturating_add(self.prompt_tokens)
-    }
-}
-
-/// Which model answered what.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelRecord {
-    /// `provider/model` as it answered.
-    pub model: String,
-    /// Hash of the canonical request.
-    pub prompt_hash: Hash,
-    /// What it used.
-    pub usage: Usage,
 }
 
 /// A step ended.

@@ -216,10 +216,6 @@ pub const BUGS: &[Bug] = &[
         "the permit after one under which nothing left asks no budget",
         "a_call_that_did_not_leave_asks_the_budget_again",
     ),
-    survivor(
-        "verdict-of-another-call",
-        "what was found of the arguments of a call counts for the one that another turn asks for in its place",
-    ),
     survivor("key-of-the-turn", "all calls of a turn share one idempotency key"),
     survivor("loop-drawn-for-anew", "each turn of a loop is asked with values of its own"),
     survivor("conversation-forgets-a-turn", "a model is told of its first turn alone"),

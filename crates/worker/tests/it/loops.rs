@@ -76,7 +76,7 @@ impl Told {
 
     /// What the model was told at last.
     fn last_asked(&self) -> ModelRequest {
-        self.models.asked().pop().expect("a question")
+        self.models.asked().pop().unwrap()
     }
 
     /// What calls came to, as the model was told them at last.
