@@ -74,7 +74,9 @@ WITH before AS (
     WHERE kind = 'node_finished' AND payload ->> 'verdict' = 'reject'
 ), parts AS (
     SELECT job, seq, node, 'ended' AS part_state FROM judged
-    UNION SELECT job, seq, substr(node, 1, instr(node, '@') - 1), 'ended' FROM judged WHERE node LIKE '%@%'
+    -- A turn or a call of a loop ends no round.
+    UNION SELECT job, seq, substr(node, 1, instr(node, '@') - 1), 'ended' FROM judged
+    WHERE node LIKE '%@%' AND node NOT GLOB '*/[0-9]*'
     -- What is rejected, and that a round of it is.
     UNION SELECT job, seq, node, 'rejected' FROM refused
     UNION SELECT job, seq, substr(node, 1, instr(node, '@') - 1), 'to refine' FROM refused WHERE node LIKE '%@%'
@@ -108,7 +110,7 @@ WITH before AS (
                - count(CASE WHEN kind = 'child_ended' THEN 1 END) OVER n AS awaited,
            count(CASE WHEN kind = 'step_in_doubt' THEN 1 END) OVER p AS policies,
            count(CASE WHEN kind = 'job_waiting' THEN 1 END) OVER k AS same_key,
-           disproved = node AS disproved_before, coalesce(node LIKE '%@%' OR node LIKE '%/critic', 0) AS of_part
+           disproved = node AS disproved_before, coalesce((node LIKE '%@%' AND node NOT GLOB '*/[0-9]*') OR node LIKE '%/critic', 0) AS of_part
     FROM changed
     WINDOW j AS (PARTITION BY job ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
            n AS (PARTITION BY job, node ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING),
