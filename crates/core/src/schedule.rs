@@ -200,7 +200,9 @@ pub fn due<'a>(
     let step_waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
     let looked_at = |node: &'a Node| {
         let at = at_work(state, plan, Step::from(node)).path;
-        (at, items::all_wait((state, plan), node, &step_waits))
+        let has_parts = node.work.map().is_some() || node.work.agent().is_some();
+        let waits = if has_parts { items::all_wait((state, plan), node, &step_waits) } else { step_waits(&at) };
+        (at, waits)
     };
     let steps = |nodes: Vec<&'a Node>| {
         Due::Open(nodes.into_iter().flat_map(|node| items::steps_of((state, plan), node, &step_waits)).collect())

@@ -65,6 +65,9 @@ pub(crate) fn seen_by<'n>(names: &'n Context, open: Option<&'n BTreeSet<NodeId>>
 
 /// The round of a step as its templates see it, if its output is judged.
 pub(crate) fn round<'s>(state: &'s JobState, step: &Step<'_>) -> Option<Round<'s>> {
+    if !step.node.is_judged() {
+        return None;
+    }
     let whole = Step { path: step.path.of_loop(), ..step.clone() };
     let feedback = state.steps.get(&whole.path).and_then(|step| step.feedback.as_deref());
     whole.is_judged().then(|| Round { feedback: feedback.unwrap_or_default(), number: step.path.round() })

@@ -161,10 +161,9 @@ impl Endpoint {
             Dialect::Messages => messages::read(body),
         };
         let used = |answer: usize| {
-            let prompt = estimate(asked_bytes(request));
             counted.unwrap_or_else(|| Usage {
                 completion_tokens: estimate(answer),
-                prompt_tokens: prompt,
+                prompt_tokens: estimate(asked_bytes(request)),
                 ..Usage::default()
             })
         };

@@ -30,17 +30,17 @@ impl<'t> Reader<'_, 't> {
         let max_answer_tokens = most.and_then(|item| item.small(1, u32::MAX, self.errors));
         let schema = fields.take("schema").and_then(|item| settings::schema(&item, self.errors));
         let on_limit = fields.take("on_limit").and_then(|item| item.choice(&ON_LIMIT, &[], self.errors));
+        let plain = AgentNode::new(model?, prompt?);
         Some(AgentNode {
             max_answer_tokens,
             max_tokens,
-            max_turns: max_turns.unwrap_or(limits::LOOP_TURNS_DEFAULT),
-            model: model?,
-            on_limit: on_limit.unwrap_or_default(),
-            parallel_tool_calls: parallel.unwrap_or(1),
-            prompt: prompt?,
+            max_turns: max_turns.unwrap_or(plain.max_turns),
+            on_limit: on_limit.unwrap_or(plain.on_limit),
+            parallel_tool_calls: parallel.unwrap_or(plain.parallel_tool_calls),
             schema: schema.map(|(json, _)| json),
             system,
             tools,
+            ..plain
         })
     }
 

@@ -22,7 +22,7 @@ use aetheris_core::schedule::{self, LoopEnd, Stage};
 use aetheris_core::schema::{self, Violation};
 use aetheris_core::state::{Invocation, Output, TurnsState};
 use aetheris_core::step::StepStatus;
-use aetheris_expr::{ExprError, Scope, Texts};
+use aetheris_expr::ExprError;
 use serde_json::{Map, Value, json};
 
 use super::{llm, tool};
@@ -62,7 +62,7 @@ fn whole(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
     match schedule::stage(agent, turns) {
         Stage::Asks(_) | Stage::Calls => Err(view.corrupt("its turns have not ended")),
         Stage::Ends(LoopEnd::Failed) => fail_with_part(view, turns),
-        Stage::Ends(LoopEnd::Limit) => Ok(facts::fail(view, at_limit(view, agent, turns))),
+        Stage::Ends(LoopEnd::Limit) => Ok(facts::fail(view, at_limit(view, agent, turns, turns.tokens))),
         Stage::Ends(LoopEnd::Mistakes) => {
             let message = format!(
                 "the model made {} invalid calls (unknown tools, or arguments that do not fit their `input_schema`); a loop may make \
@@ -84,9 +84,10 @@ fn whole(view: &View<'_>, agent: &AgentNode) -> Result<Prepared, Failure> {
     }
 }
 
-fn at_limit(view: &View<'_>, agent: &AgentNode, turns: &TurnsState) -> Failure {
-    let used = match agent.max_tokens.filter(|_| agent.has_used_up(turns.tokens)) {
-        Some(max) => format!("{} of {max} tokens", turns.tokens),
+/// Why a loop ends that has used so many tokens.
+fn at_limit(view: &View<'_>, agent: &AgentNode, turns: &TurnsState, tokens: u64) -> Failure {
+    let used = match agent.max_tokens.filter(|_| agent.has_used_up(tokens)) {
+        Some(max) => format!("{tokens} of {max} tokens"),
         None => format!("its {} turns", agent.max_turns),
     };
     let newest = view.state.steps.get(&view.path.at_turn(turns.ended.saturating_sub(1))).and_then(|step| step.turn());
@@ -124,7 +125,7 @@ fn fail_with_part(view: &View<'_>, turns: &TurnsState) -> Result<Prepared, Failu
 fn ask(view: &View<'_>, agent: &AgentNode, turn: u32) -> Result<Prepared, Failure> {
     let turns = view.state.turns_of(&view.path).ok_or_else(|| view.corrupt("its loop has not begun"))?;
     if agent.has_used_up(turns.tokens) && agent.on_limit == OnLimit::Fail {
-        return Ok(facts::fail(view, at_limit(view, agent, turns)));
+        return Ok(facts::fail(view, at_limit(view, agent, turns, turns.tokens)));
     }
     let may_call = schedule::may_call(agent, turns, turn);
     aetheris_fault::sometimes!(LastWordAsked, !may_call);
@@ -331,8 +332,8 @@ fn turn(view: &View<'_>, agent: &AgentNode, answer: &ModelAnswer) -> Result<Turn
         ids.insert(id.clone());
         let mut tool = agent.meant(&call.name).cloned();
         if aetheris_fault::planted!("model-calls-any-tool") {
-            let all = view.plan.plan().tools.keys();
-            tool = all.clone().find(|tool| AgentNode::name_for_model(tool) == call.name).cloned();
+            let mut all = view.plan.plan().tools.keys();
+            tool = all.find(|tool| AgentNode::name_for_model(tool) == call.name).cloned();
         }
         let name = limits::cut(call.name.clone(), NAME_KEPT_MAX);
         ToolAsked { id, name, tool, ..call.clone() }
@@ -365,8 +366,8 @@ fn unused_id(id: &str, other: &str, used: &BTreeSet<String>) -> String {
 pub(in crate::run) fn over_limit_after(view: &View<'_>, used: u64) -> Option<Failure> {
     let agent = view.work.agent().filter(|agent| view.path.is_turn() && agent.on_limit == OnLimit::Fail)?;
     let turns = view.state.turns_of(&view.path)?;
-    let after = TurnsState { tokens: turns.tokens.saturating_add(used), ..turns.clone() };
-    agent.has_used_up(after.tokens).then(|| at_limit(view, agent, &after))
+    let tokens = turns.tokens.saturating_add(used);
+    agent.has_used_up(tokens).then(|| at_limit(view, agent, turns, tokens))
 }
 
 /// A call of a tool that the loop has: its arguments are judged first, then it is made like any other.
@@ -451,20 +452,4 @@ fn refuse(view: &View<'_>, code: &str, why: String) -> Prepared {
 pub(in crate::run) fn is_told(view: &View<'_>) -> bool {
     let of_call = view.path.call().is_some() && aetheris_fault::planted!("model-told-of-a-doubt");
     view.state.may_be_told(&view.path) || of_call
-}
-
-/// What a loop is given, for people.
-///
-/// # Errors
-/// A text cannot be rendered.
-pub(super) fn question(agent: &AgentNode, names: Scope<'_>) -> Result<Json, ExprError> {
-    let mut input = Map::new();
-    // In the order of the request: what is drawn is given out in it.
-    let mut texts = Texts::new(names);
-    let prompt = texts.render(&agent.prompt)?;
-    if let Some(system) = &agent.system {
-        input.insert("system".to_owned(), Value::from(texts.render(system)?));
-    }
-    input.insert("prompt".to_owned(), Value::from(prompt));
-    Ok(Json::new(Value::Object(input)))
 }

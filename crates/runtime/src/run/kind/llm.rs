@@ -63,12 +63,12 @@ pub(super) fn try_failed(failed: TryFailed, used: Option<ModelRecord>, took: u64
 ///
 /// # Errors
 /// A text cannot be rendered.
-pub(super) fn question(llm: &LlmNode, names: Scope<'_>) -> Result<Json, ExprError> {
+pub(super) fn question(prompt: &str, system: Option<&String>, names: Scope<'_>) -> Result<Json, ExprError> {
     let mut input = Map::new();
     // In the order of the request: what is drawn is given out in it.
     let mut texts = Texts::new(names);
-    let prompt = texts.render(&llm.prompt)?;
-    if let Some(system) = &llm.system {
+    let prompt = texts.render(prompt)?;
+    if let Some(system) = system {
         input.insert("system".to_owned(), Value::from(texts.render(system)?));
     }
     input.insert("prompt".to_owned(), Value::from(prompt));

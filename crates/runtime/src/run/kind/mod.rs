@@ -95,11 +95,14 @@ pub(super) fn uses(view: &View<'_>) -> Uses {
 /// What a step of the kind is given, for people: a tool's input, a model's question. `None` for kinds that are given nothing.
 pub(crate) fn input(kind: &NodeKind, names: Scope<'_>) -> Option<Result<Json, ExprError>> {
     match kind {
-        NodeKind::Agent(agent) => Some(agent::question(agent, names)),
+        NodeKind::Agent(agent) => Some(llm::question(&agent.prompt, agent.system.as_ref(), names)),
         NodeKind::Tool { input, .. } => Some(aetheris_expr::render(input, names)),
-        NodeKind::Critic(critic) => Some(llm::question(&critic::asking(critic), names)),
+        NodeKind::Critic(critic) => {
+            let asking = critic::asking(critic);
+            Some(llm::question(&asking.prompt, asking.system.as_ref(), names))
+        }
         NodeKind::Job(job) => Some(aetheris_expr::render(&job.message, names)),
-        NodeKind::Llm(llm) => Some(llm::question(llm, names)),
+        NodeKind::Llm(llm) => Some(llm::question(&llm.prompt, llm.system.as_ref(), names)),
         NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
             None
         }
