@@ -86,7 +86,7 @@ impl Toolbox {
                 let why = format!("the tool `{name}` names the function `{function}`, which this server does not have");
                 vec![Unusable { place: "/function".to_owned(), why }]
             }
-            ToolKind::Function(_) => Vec::new(),
+            ToolKind::Function(_) | ToolKind::Human(_) => Vec::new(),
             ToolKind::Http(http) => {
                 let named = |found: Unusable| Unusable { why: format!("the tool `{name}`: {}", found.why), ..found };
                 self.http.unusable(http).into_iter().map(named).collect()
@@ -131,6 +131,11 @@ impl Tools for Toolbox {
             match &tool.kind {
                 ToolKind::Function(name) => self.call_function(name, call).await,
                 ToolKind::Http(http) => self.http.call(&call, http).await,
+                ToolKind::Human(_) => {
+                    let message =
+                        format!("`{}` asks a person: it waits for a signal and is never called", call.tool_name);
+                    ToolOutcome::NotSent { error: Failure::new("not_callable", message), permanent: true }
+                }
             }
         })
     }

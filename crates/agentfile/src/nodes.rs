@@ -286,9 +286,15 @@ impl<'t> Reader<'_, 't> {
 
     fn llm(&mut self, fields: &mut Fields<'t>) -> Option<LlmNode> {
         let formats = [("text", AnswerFormat::Text), ("json", AnswerFormat::Json)];
-        fields.refuse(&["schema"], self.errors);
-        let format = fields.take("format").and_then(|item| item.choice(&formats, &[], self.errors)).unwrap_or_default();
-        self.question(fields, format)
+        let format = fields.take("format").and_then(|item| Some((item.choice(&formats, &[], self.errors)?, item)));
+        let schema = fields.take("schema").and_then(|item| settings::schema(&item, self.errors));
+        if let Some((AnswerFormat::Text, item)) = format.as_ref().filter(|_| schema.is_some()) {
+            let message = "never applies: an answer with a `schema` is JSON; remove it";
+            item.wrong(self.errors, Code::BadValue, message);
+        }
+        let format =
+            if schema.is_some() { AnswerFormat::Json } else { format.map(|(word, _)| word).unwrap_or_default() };
+        Some(LlmNode { schema: schema.map(|(schema, _)| schema), ..self.question(fields, format)? })
     }
 
     /// What a model is asked, and how.
@@ -300,7 +306,7 @@ impl<'t> Reader<'_, 't> {
         let temperature = fields.take("temperature").and_then(|item| item.decimal(0.0, TEMPERATURE_MAX, self.errors));
         let max_tokens = fields.take("max_tokens").and_then(|item| item.small(1, u32::MAX, self.errors));
         let model = self.model(fields);
-        Some(LlmNode { format, max_tokens, model: model?, prompt: prompt?, system, temperature })
+        Some(LlmNode { format, max_tokens, model: model?, prompt: prompt?, schema: None, system, temperature })
     }
 
     /// The model that is asked: its own, or that of the whole agent.

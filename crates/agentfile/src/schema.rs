@@ -73,7 +73,7 @@ fn definitions() -> Value {
                 "on_exceeded": { "enum": ["fail"], "default": "fail" }
             }
         },
-        "tool": { "oneOf": [http_tool(), function_tool()] },
+        "tool": { "oneOf": [http_tool(), function_tool(), human_tool()] },
         "onInDoubt": on_in_doubt(),
         "plan": {
             "type": "object",
@@ -117,14 +117,37 @@ fn with(common: &Value, own: &Value) -> Map<String, Value> {
         .collect()
 }
 
-fn tool_common() -> Value {
+/// What models are told of a tool, and its version.
+fn of_every_tool() -> Value {
     json!({
+        "description": { "type": "string", "maxLength": limits::TOOL_DESCRIPTION_BYTES_MAX, "description": "What models are told of it." },
+        "input_schema": {
+            "type": "object", "properties": { "type": { "const": "object" } },
+            "description": "The JSON Schema of the input that a model may give it."
+        },
+        "version": { "type": "string" }
+    })
+}
+
+fn human_tool() -> Value {
+    let own = json!({
+        "kind": { "const": "human" },
+        "question": reference("template", "What the person is asked. It may name `input` and `job`."),
+        "deadline": { "$ref": "#/$defs/duration" },
+        "schema": reference("schema", "What the answer must be.")
+    });
+    object(&["kind", "question"], with(&of_every_tool(), &own))
+}
+
+fn tool_common() -> Value {
+    let own = json!({
         "effect": { "enum": ["pure", "idempotent", "at_most_once"], "default": "at_most_once" },
-        "version": { "type": "string" },
         "timeout": { "$ref": "#/$defs/duration" },
         "on_in_doubt": { "$ref": "#/$defs/onInDoubt" },
+        "output_schema": reference("schema", "What an answer must be: one that does not fit fails the step, and the effect stays."),
         "refuses": { "type": "boolean", "default": false, "description": "Asked about a call, it refuses every later one with that key and that or an earlier permit. For a pure tool that is no GET." }
-    })
+    });
+    Value::Object(with(&of_every_tool(), &own))
 }
 
 fn http_tool() -> Value {
@@ -235,6 +258,7 @@ fn nodes() -> Vec<Value> {
             json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": { "$ref": "#/$defs/templates" } }),
         ),
         node("llm", &["prompt"], llm()),
+        node("agent", &["prompt"], agent()),
         job(&common),
         node("wait", &["wait_type"], wait()),
         node("sleep", &["duration"], json!({ "duration": { "$ref": "#/$defs/duration" } })),
@@ -257,6 +281,7 @@ fn critic() -> Value {
     let mut own = llm();
     if let Some(own) = own.as_object_mut() {
         own.remove("format");
+        own.remove("schema");
     }
     let common = json!({
         "id": { "$ref": "#/$defs/id" },
@@ -309,6 +334,7 @@ fn items() -> Vec<Value> {
     vec![
         work("tool", "tool", json!({ "tool": { "$ref": "#/$defs/toolName" }, "input": templates })),
         work("llm", "prompt", llm()),
+        work("agent", "prompt", agent()),
         work("transform", "output", json!({ "output": templates })),
         {
             let mut properties = with(&common, &child());
@@ -351,7 +377,30 @@ fn llm() -> Value {
         "model": { "$ref": "#/$defs/model" },
         "temperature": { "type": "number", "minimum": 0, "maximum": 2 },
         "max_tokens": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
-        "format": { "enum": ["text", "json"], "default": "text" }
+        "format": { "enum": ["text", "json"], "default": "text" },
+        "schema": reference("schema", "What the answer must be, which is JSON then.")
+    })
+}
+
+/// A model that asks for tools by turns.
+fn agent() -> Value {
+    json!({
+        "prompt": { "$ref": "#/$defs/template" },
+        "system": { "$ref": "#/$defs/template" },
+        "model": { "$ref": "#/$defs/model" },
+        "tools": { "type": "array", "uniqueItems": true, "items": { "$ref": "#/$defs/toolName" }, "description": "The tools that the model may call." },
+        "max_turns": { "type": "integer", "minimum": 1, "maximum": limits::LOOP_TURNS_MAX, "default": limits::LOOP_TURNS_DEFAULT },
+        "parallel_tool_calls": {
+            "description": "How many calls of one turn run at once.",
+            "type": "integer", "minimum": 1, "maximum": limits::TURN_CALLS_MAX, "default": 1
+        },
+        "max_tokens": { "type": "integer", "minimum": 1, "description": "Once the loop has used so many tokens, no further turn begins." },
+        "max_answer_tokens": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+        "schema": reference("schema", "What the final answer must be, which is JSON then."),
+        "on_limit": {
+            "description": "What follows when turns or tokens are used up: the node fails, or the model is asked for its final answer.",
+            "enum": ["fail", "answer"], "default": "fail"
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::{DoubtPolicy, EffectClass, HttpTool, Reconcile, Tool, ToolKind};
+use aetheris_core::plan::{DoubtPolicy, EffectClass, HttpTool, HumanTool, Reconcile, Tool, ToolKind};
 use aetheris_expr::Place;
 
 use crate::error::{Code, Errors};
@@ -15,8 +15,9 @@ use crate::{settings, templates};
 
 const METHODS: [(&str, &str); 5] =
     [("GET", "GET"), ("POST", "POST"), ("PUT", "PUT"), ("PATCH", "PATCH"), ("DELETE", "DELETE")];
-const KINDS_NOT_YET: [&str; 7] = ["mcp", "process", "openapi", "grpc", "wasm", "agent", "human"];
-const FIELDS_NOT_YET: [&str; 1] = ["output_schema"];
+const KINDS_NOT_YET: [&str; 6] = ["mcp", "process", "openapi", "grpc", "wasm", "agent"];
+/// What is said of calls, and never of a question to a person.
+const OF_CALLS: [&str; 5] = ["effect", "timeout", "on_in_doubt", "refuses", "output_schema"];
 /// Headers that the runtime or its HTTP client sets.
 pub(crate) const RESERVED: [&str; 9] = [
     "connection",
@@ -41,6 +42,8 @@ pub(crate) struct Tools<'t> {
     pub(crate) names: BTreeSet<&'t str>,
     pub(crate) tools: BTreeMap<ToolName, Tool>,
     effects: BTreeMap<&'t str, EffectClass>,
+    /// The names of those that ask a person.
+    people: BTreeSet<&'t str>,
     reconcilers: Vec<(Item<'t>, &'t str)>,
 }
 
@@ -48,6 +51,7 @@ pub(crate) struct Tools<'t> {
 enum Kind {
     Function,
     Http,
+    Human,
 }
 
 impl<'t> Tools<'t> {
@@ -82,7 +86,11 @@ impl<'t> Tools<'t> {
     fn tool(&mut self, name: &'t str, item: &Item<'t>, errors: &mut Errors) -> Option<Tool> {
         let mut fields = item.fields(errors)?;
         let kind_item = fields.need("kind", errors)?;
-        let kind = kind_item.choice(&[("http", Kind::Http), ("function", Kind::Function)], &KINDS_NOT_YET, errors)?;
+        let kinds = [("http", Kind::Http), ("function", Kind::Function), ("human", Kind::Human)];
+        let kind = match kind_item.choice(&kinds, &KINDS_NOT_YET, errors)? {
+            Kind::Human => return self.human(name, fields, errors),
+            other => other,
+        };
         let effect = self.effect(name, &mut fields, errors);
         let timeout = fields.take("timeout").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
         let version = fields.take("version").and_then(|item| item.text(errors)).map(str::to_owned);
@@ -94,10 +102,10 @@ impl<'t> Tools<'t> {
         let refuses = fields.take("refuses");
         let description = fields.take("description").and_then(|item| description(&item, errors));
         let input_schema = fields.take("input_schema").and_then(|item| input_schema(&item, errors));
-        fields.refuse(&FIELDS_NOT_YET, errors);
+        let output_schema = fields.take("output_schema").and_then(|item| settings::schema(&item, errors));
         let kind = match kind {
             Kind::Http => http(&mut fields, effect, errors).map(ToolKind::Http),
-            Kind::Function => {
+            Kind::Function | Kind::Human => {
                 let function = fields.need("function", errors).and_then(|item| item.name("-_.", true, errors));
                 function.map(|name| ToolKind::Function(name.to_owned()))
             }
@@ -105,7 +113,38 @@ impl<'t> Tools<'t> {
         let refuses = refuses.is_some_and(|item| refuses_permits(&item, effect, kind.as_ref(), errors));
         fields.finish(errors);
         let effect = effect?;
-        Some(Tool { description, input_schema, on_in_doubt, refuses, timeout, version, ..Tool::new(effect, kind?) })
+        let output_schema = output_schema.map(|(schema, _)| schema);
+        let plain = Tool::new(effect, kind?);
+        Some(Tool { description, input_schema, on_in_doubt, output_schema, refuses, timeout, version, ..plain })
+    }
+
+    /// A tool that asks a person. Nothing is called, and what is said of calls is refused.
+    fn human(&mut self, name: &'t str, mut fields: Fields<'t>, errors: &mut Errors) -> Option<Tool> {
+        self.people.insert(name);
+        for key in OF_CALLS {
+            let Some(item) = fields.take(key) else { continue };
+            let instead = match key {
+                "timeout" => "write `deadline`",
+                "output_schema" => "write `schema`",
+                _ => "remove it",
+            };
+            let message = format!("never applies: a tool of the kind human asks a person and calls nothing; {instead}");
+            item.wrong(errors, Code::BadValue, message);
+        }
+        let description = fields.take("description").and_then(|item| description(&item, errors));
+        let input_schema = fields.take("input_schema").and_then(|item| input_schema(&item, errors));
+        let version = fields.take("version").and_then(|item| item.text(errors)).map(str::to_owned);
+        let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
+        let schema = fields.take("schema").and_then(|item| settings::schema(&item, errors));
+        let question = fields.need("question", errors).and_then(|item| {
+            templates::in_tool(&item, Place::ToolBody, errors);
+            item.text(errors)
+        });
+        fields.finish(errors);
+        let human = HumanTool { deadline, question: question?.to_owned(), schema: schema.map(|(schema, _)| schema) };
+        // What is asked of a person is asked once, and changes nothing outside.
+        let plain = Tool::new(EffectClass::Pure, ToolKind::Human(human));
+        Some(Tool { description, input_schema, version, ..plain })
     }
 
     fn effect(&mut self, name: &'t str, fields: &mut Fields<'t>, errors: &mut Errors) -> Option<EffectClass> {
@@ -203,6 +242,9 @@ impl<'t> Tools<'t> {
                 let names: Vec<&str> = self.names.iter().copied().collect();
                 let hint = suggestion(name, &names).map(|name| format!(", did you mean `{name}`?")).unwrap_or_default();
                 item.wrong(errors, Code::UnknownTool, format!("the tool `{name}` is not defined{hint}"));
+            } else if self.people.contains(name) {
+                let message = format!("the tool `{name}` asks a person: write `human` in its place");
+                item.wrong(errors, Code::BadValue, message);
             } else if let Some(class @ (EffectClass::Idempotent | EffectClass::AtMostOnce)) = self.effects.get(name) {
                 let message =
                     format!("the tool `{name}` is {}: only a pure tool can be asked what happened", class.as_str());

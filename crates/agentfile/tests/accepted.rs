@@ -68,6 +68,7 @@ fn refund_nodes() -> Vec<Node> {
         max_tokens: None,
         model: "scripted/refund".into(),
         prompt: "Refund {{ nodes.query_order.output.total }}? Answer approve or reject.".into(),
+        schema: None,
         system: None,
         temperature: None,
     };
@@ -255,6 +256,7 @@ fn everything_nodes(retry: &RetryPolicy) -> Vec<Node> {
         max_tokens: Some(100),
         model: "other/m".into(),
         prompt: "{% for item in nodes.call.output.items %}\n- {{ item.name | upper }}\n{% endfor %}\n".into(),
+        schema: None,
         system: Some("Be brief, {{ job.agent }}.".into()),
         temperature: Some(0.5),
     };
@@ -426,7 +428,7 @@ fn as_json(yaml: &str) -> serde_json::Value {
 #[test]
 fn the_schema_is_valid_and_accepts_the_examples() {
     let validator = validator();
-    for yaml in [REFUND, include_str!("fixtures/everything.yaml")] {
+    for yaml in [REFUND, include_str!("fixtures/everything.yaml"), include_str!("fixtures/models.yaml")] {
         let value = as_json(yaml);
         let errors: Vec<String> =
             validator.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();

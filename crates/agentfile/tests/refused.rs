@@ -54,7 +54,6 @@ fn what_is_not_in_this_build_says_so() {
             "    - { id: a, kind: llm, model: s/m, prompt: p, schema: {} }\n    - { id: b, kind: transform, blackboard: { key: k }, overwrite: true, output: '{{ now() }}' }\n    - { id: c, kind: transform, needs: [a], when: 'nodes.a.failed', output: ['{{ feedback }}', '{{ nodes.a.error.code }}'] }\n",
         ),
         &[
-            "not_supported_yet plan.nodes[0].schema 4",
             "not_supported_yet plan.nodes[1].blackboard 5",
             "not_supported_yet plan.nodes[1].overwrite 5",
             "bad_template plan.nodes[2].output[0] 6",
@@ -387,9 +386,34 @@ fn keys_of_the_format_that_this_build_does_not_execute_are_not_unknown() {
             "not_supported_yet planning 4",
             "not_supported_yet rules 5",
             "not_supported_yet budget.max_cost_usd 6",
-            "not_supported_yet tools.t.output_schema 8",
             "not_supported_yet plan.compensations 10",
             "bad_value plan.nodes[0].refine_repeats_effect 12",
+        ],
+    );
+}
+
+#[test]
+fn what_is_said_of_calls_is_refused_of_a_question_to_a_person() {
+    expect(
+        "agent: a\ntools:\n  t: { kind: human, effect: pure, timeout: 1s, on_in_doubt: fail, refuses: true, output_schema: {}, deadline: 0s, schema: { type: 1 } }\n  \
+         u: { kind: human, question: '{{ nodes.a.output }} {{ input.x }}', url: x }\n  \
+         v: { kind: function, function: f, on_in_doubt: [{ reconcile: u }] }\n  \
+         w: { kind: function, function: f, effect: pure, output_schema: { type: 1 } }\n\
+         plan:\n  nodes:\n    - { id: n, kind: llm, model: s/m, prompt: p, format: text, schema: {} }\n",
+        &[
+            "bad_value tools.t.effect 3",
+            "bad_value tools.t.timeout 3",
+            "bad_value tools.t.on_in_doubt 3",
+            "bad_value tools.t.refuses 3",
+            "bad_value tools.t.output_schema 3",
+            "bad_duration tools.t.deadline 3",
+            "bad_schema tools.t.schema.type 3",
+            "missing_key tools.t.question 3",
+            "bad_template tools.u.question 4",
+            "unknown_key tools.u.url 4",
+            "bad_value tools.v.on_in_doubt[0].reconcile 5",
+            "bad_schema tools.w.output_schema.type 6",
+            "bad_value plan.nodes[0].format 9",
         ],
     );
 }

@@ -165,7 +165,7 @@ fn told(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let of_event = |recorded: &Recorded| match &recorded.event {
         Event::WaitCompleted(completed) => match &completed.by {
             WaitEnd::Signal { signal, .. } => Some(*signal),
-            WaitEnd::Time => None,
+            WaitEnd::Dropped | WaitEnd::Time => None,
         },
         Event::SignalRefused(refused) => Some(refused.signal),
         _ => None,

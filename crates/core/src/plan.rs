@@ -19,7 +19,7 @@ pub use map::{MapNode, OnItemFailure};
 pub use node::{AnswerFormat, LlmNode, Node, NodeKind, OnDeadline, WaitNode, WaitType, Work};
 pub use refine::refused_rounds;
 pub use step::Step;
-pub use tool::{EffectClass, HttpTool, Tool, ToolKind};
+pub use tool::{EffectClass, HttpTool, HumanTool, Tool, ToolKind};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -21,6 +21,14 @@ macro_rules! marks {
 }
 
 marks! {
+    /// A person had answered the question of a tool.
+    QuestionAnswered,
+    /// The same of one that the model of a loop had asked.
+    QuestionOfModelAnswered,
+    /// Nobody had answered the question of a tool in time.
+    QuestionOverdue,
+    /// A question was withdrawn whose map or loop had failed.
+    QuestionDropped,
     /// A model was told that a call of its loop has failed.
     ModelToldOfFailure,
     /// A call of a loop was not made, since its model had made a mistake.

@@ -129,7 +129,7 @@ impl Draft<'_> {
             Event::WaitCompleted(e) => {
                 let signal = match &e.by {
                     WaitEnd::Signal { signal: id, .. } => Some(signal(run, *id)?),
-                    WaitEnd::Time => None,
+                    WaitEnd::Dropped | WaitEnd::Time => None,
                 };
                 Fact::WaitEnded { node: self.place(&e.node)?, signal }
             }

@@ -194,7 +194,7 @@ fn step_digest(step: &StepState) -> StepDigest {
         tries: small(step.tries),
         wait_end: match &step.wait_end {
             None => 0,
-            Some(WaitEnd::Time) => 1,
+            Some(WaitEnd::Dropped | WaitEnd::Time) => 1,
             Some(WaitEnd::Signal { .. }) => 2,
         },
     }

@@ -201,7 +201,7 @@ fn inline(output: &Output) -> Option<&Json> {
 fn payload(end: &WaitEnd) -> Option<&Json> {
     match end {
         WaitEnd::Signal { payload, .. } => Some(payload),
-        WaitEnd::Time => None,
+        WaitEnd::Dropped | WaitEnd::Time => None,
     }
 }
 

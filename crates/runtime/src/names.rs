@@ -214,7 +214,7 @@ pub(crate) fn untold(state: &JobState, effects: &BTreeMap<IdempotencyKey, Effect
     let list = items.and_then(|items| of_items(state, path.node(), items, effects));
     let payload = || match step.and_then(|step| step.wait_end.as_ref()) {
         Some(WaitEnd::Signal { payload, .. }) => Some(payload.clone()),
-        Some(WaitEnd::Time) | None => None,
+        Some(WaitEnd::Dropped | WaitEnd::Time) | None => None,
     };
     let answered = || step.and_then(|step| step.child.as_ref()).and_then(Child::result).cloned();
     list.or_else(payload).or_else(answered).unwrap_or_else(Json::null)
@@ -300,6 +300,7 @@ mod tests {
             max_tokens: None,
             model: "s/m".to_owned(),
             prompt: "{{ output }} {{ round }} {{ nodes.b.output }}".to_owned(),
+            schema: None,
             system: None,
             temperature: None,
         };

@@ -18,10 +18,11 @@ impl StepAnswers {
             // The time of a doubt's policy is no answer.
             let waits = state.steps.get(&e.node).is_some_and(|step| step.wait_end.is_some());
             let by = match &e.by {
-                WaitEnd::Signal { .. } => AnsweredBy::Signal,
-                WaitEnd::Time => AnsweredBy::Time,
+                WaitEnd::Signal { .. } => Some(AnsweredBy::Signal),
+                WaitEnd::Time => Some(AnsweredBy::Time),
+                WaitEnd::Dropped => None,
             };
-            (&e.node, waits.then_some(by))
+            (&e.node, by.filter(|_| waits))
         } else if let Event::InDoubtResolved(e) = &recorded.event {
             let by = match e.outcome {
                 DoubtOutcome::DidNotHappen => Some(AnsweredBy::DidNotHappen),

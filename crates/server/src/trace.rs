@@ -169,6 +169,7 @@ impl Story {
                 self.of(&e.node).ended_by = Some(match e.by {
                     WaitEnd::Signal { .. } => "signal",
                     WaitEnd::Time => "time",
+                    WaitEnd::Dropped => "dropped",
                 });
             }
             Event::StepInDoubt(e) => self.doubted(recorded, &e.node, e.permit, &e.reason),

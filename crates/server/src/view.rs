@@ -16,6 +16,7 @@ use aetheris_core::recovery::{DoubtStands, doubt_next};
 use aetheris_core::state::{Blocked, Child, JobState, StepState};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
+use aetheris_runtime::ops::Takes;
 use aetheris_store::{AgentRow, ChildRow, EventRow, Evidence, JobRow, KeptHead, WaitRow};
 
 use crate::outline::Outlined;
@@ -191,16 +192,19 @@ pub fn waits(status: JobStatus, state: &JobState, plan: Option<&CompiledPlan>) -
     let view = |blocked: &Blocked| {
         let waiting = projection::WaitingView::from(blocked);
         let deadline = state.timers.get(&waiting.timer()).map(|timer| timer.due);
-        let schema = plan.and_then(|plan| schema_of_wait(plan, &waiting));
+        let schema = plan.and_then(|plan| schema_of_wait(plan, Some(state), &waiting));
         WaitingView { schema, ..waiting_of(status, &waiting, Some(blocked.since), Some(deadline)) }
     };
     state.blocks.by_age().into_iter().map(view).collect()
 }
 
 /// What the payload of the signal that ends a wait must fit. A doubt is answered in another way.
-pub(crate) fn schema_of_wait(plan: &CompiledPlan, waiting: &projection::WaitingView) -> Option<Json> {
-    let node = plan.node(waiting.node.node()).filter(|_| !waiting.doubt)?;
-    aetheris_runtime::ops::schema_of(node).cloned()
+pub(crate) fn schema_of_wait(
+    plan: &CompiledPlan,
+    state: Option<&JobState>,
+    waiting: &projection::WaitingView,
+) -> Option<Json> {
+    Takes::at(plan, state, &waiting.node).filter(|_| !waiting.doubt)?.schema.cloned()
 }
 
 /// The same of a row that has them beside it.

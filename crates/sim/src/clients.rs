@@ -15,7 +15,7 @@ use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{PauseAnswer, Resolution, Signal, SignalAnswer, Submission as Message, Submitted, Then};
 use aetheris_runtime::{OpError, Runtime};
-use aetheris_store::{NewAgent, Scope};
+use aetheris_store::{NewAgent, Scope, Store};
 use aetheris_testing::random::Random;
 use aetheris_testing::time::BEGINNING;
 use aetheris_testing::world::acked;
@@ -26,6 +26,7 @@ use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
 use crate::tally::Tally;
 use crate::tell;
+use crate::trace::Trace;
 
 /// A job as its customer sees it.
 #[derive(Debug, Clone)]
@@ -97,7 +98,7 @@ impl Clients {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn case(&self, id: &'static str, holds: bool, what: impl FnOnce() -> String) {
+    pub(crate) fn case(&self, id: &'static str, holds: bool, what: impl FnOnce() -> String) {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).case(id, holds, what);
     }
 
@@ -113,8 +114,21 @@ impl Clients {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn told(&self) -> MutexGuard<'_, ClientHistory> {
+    pub(crate) fn told(&self) -> MutexGuard<'_, ClientHistory> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        self.stage.store.as_ref()
+    }
+
+    pub(crate) fn trace(&self) -> &Trace {
+        &self.stage.trace
+    }
+
+    /// The same on behalf of somebody else.
+    pub(crate) fn on_behalf_of(&self, tenant: TenantId) -> Self {
+        Self { tenant, ..self.clone() }
     }
 
     /// A process that answers, on behalf of the client's tenant.
@@ -123,7 +137,12 @@ impl Clients {
     }
 
     /// Asks until somebody answers something certain.
-    async fn ask<T, F>(&self, random: &mut Random, what: &str, call: impl Fn(Runtime) -> F) -> Result<T, OpError>
+    pub(crate) async fn ask<T, F>(
+        &self,
+        random: &mut Random,
+        what: &str,
+        call: impl Fn(Runtime) -> F,
+    ) -> Result<T, OpError>
     where
         F: Future<Output = Result<T, OpError>>,
     {
@@ -316,7 +335,7 @@ impl Clients {
         let cancelled = random.chance(80);
         let deadline = deadline.or(program.deadline);
         let order = Order { cancelled, deadline, job, message: message.clone(), program: Arc::clone(program) };
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order);
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order.clone());
         // As long as one key cannot be computed any other may be it.
         let late = program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { keyed_by: Some(_), .. }));
         let mut errands: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
@@ -340,6 +359,13 @@ impl Clients {
                 let clients = self.clone();
                 let (key, random) = (key.clone(), random.fork());
                 errands.push(Box::pin(clients.send_signal(job, key, turn, wait, random)));
+            }
+        }
+        // Of its own stream: what is drawn of programs that ask nobody is drawn as it was.
+        let mut of_people = Random::new(order.job.as_u128() as u64);
+        for path in program.questions() {
+            if of_people.chance(300) {
+                errands.push(Box::pin(self.clone().answer_nonsense(order.clone(), path, of_people.fork())));
             }
         }
         if cancelled {

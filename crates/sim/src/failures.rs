@@ -68,6 +68,7 @@ pub(crate) fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool 
             class == EffectClass::AtMostOnce && policies.iter().any(refuses)
         }),
         "wait_timed_out" => program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { go_on: false, .. })),
+        "deadline" => program.people.values().any(|person| person.deadline.is_some()),
         "deadline_exceeded" => order.deadline.is_some(),
         "attempts_exhausted" => loaded.state.reclaims >= 2,
         _ => false,

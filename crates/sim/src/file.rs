@@ -6,6 +6,7 @@ use aetheris_core::plan::EffectClass;
 
 use crate::children::OF_ITEM;
 use crate::maps::Map;
+use crate::people;
 use crate::program::{Budget, Join, Kind, Policy, Program, Step, over_a_network};
 use crate::rounds::{Judging, PATTERN};
 
@@ -31,7 +32,10 @@ impl Program {
         for (place, step) in self.steps.iter().enumerate() {
             if let Kind::Tool { class, policies, timeout, .. } = &step.kind {
                 let schema = if self.loops.contains_key(&place) { OF_LOOP } else { "" };
-                write_tool(&mut tools, (place, self.version, schema), *class, policies, *timeout);
+                match self.people.get(&place) {
+                    Some(person) => tools.push_str(&people::tool(place, self.version, schema, *person)),
+                    None => write_tool(&mut tools, (place, self.version, schema), *class, policies, *timeout),
+                }
             }
         }
         if !tools.is_empty() {

@@ -29,6 +29,7 @@ use crate::job_rules;
 use crate::joins::{self, Course, Stand};
 use crate::loops;
 use crate::maps;
+use crate::people;
 use crate::program::{Kind, Program, Step};
 use crate::rounds;
 use crate::services::{Asked, Services};
@@ -265,6 +266,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     job_rules::tries(order.job, &order.program, events, evidence.rates.jumps, tally);
     job_rules::budget(order.job, &order.program, events, tally);
     fitting(events, order, tally);
+    people::examine(order, events, tally);
     for (place, step) in order.program.steps.iter().enumerate() {
         let Kind::Tool { class, .. } = &step.kind else { continue };
         let calls = order.program.paths(place).into_iter().flat_map(|(path, _)| order.program.calls_of(place, &path));
@@ -319,7 +321,7 @@ fn outputs(events: &[Recorded], order: &Order, course: &Course) -> Vec<Option<St
         if let Event::WaitCompleted(wait) = &recorded.event {
             let text = match &wait.by {
                 WaitEnd::Signal { payload, .. } => text_of(payload),
-                WaitEnd::Time => "nobody".to_owned(),
+                WaitEnd::Dropped | WaitEnd::Time => "nobody".to_owned(),
             };
             waits.insert(wait.node.to_string(), text);
         }
@@ -332,7 +334,8 @@ fn fitting(events: &[Recorded], order: &Order, tally: &mut Tally) {
     for recorded in events {
         let Event::WaitCompleted(ended) = &recorded.event else { continue };
         let WaitEnd::Signal { payload, .. } = &ended.by else { continue };
-        let fits = text_of(payload).starts_with('p');
+        let waits = order.program.step_at(&ended.node).is_some_and(|(_, step)| matches!(step.kind, Kind::Wait { .. }));
+        let fits = !waits || text_of(payload).starts_with('p');
         tally.case("T7", fits, || format!("{} {}: its wait ended with {payload}", order.job, ended.node));
     }
 }

@@ -16,6 +16,7 @@ use crate::draw::{beside_each_other, draw_step, drawing, rules};
 use crate::joins::{Course, Stand};
 use crate::loops::{Loop, loops};
 use crate::maps::{Map, maps};
+use crate::people::{ANSWER_MAX, Person, people};
 use crate::rounds::{Judging, judged};
 
 /// What a tool does when a call reaches it, apart from answering.
@@ -153,6 +154,8 @@ pub struct Program {
     pub name: String,
     /// How many of its steps may run at once; one at a time where it is 0.
     pub parallel: u64,
+    /// Those of its nodes whose tool asks a person.
+    pub people: BTreeMap<usize, Person>,
     /// What is said of each node beside what it does; nothing where all say nothing.
     pub rules: Vec<Rule>,
     /// Its nodes.
@@ -188,7 +191,7 @@ impl Program {
         let children = children(&mut steps);
         let parallel = beside_each_other(&mut steps);
         let (rules, maps, drawing) = (rules(&steps), maps(&steps, &children), drawing(&steps));
-        let (judged, loops) = (judged(&steps, &maps), loops(&steps));
+        let (judged, loops, people) = (judged(&steps, &maps), loops(&steps), people(&steps));
         Self {
             budget: None,
             children,
@@ -199,6 +202,7 @@ impl Program {
             maps,
             name: name.to_owned(),
             parallel,
+            people,
             rules,
             steps,
             strict: false,
@@ -243,7 +247,7 @@ impl Program {
     /// Whether a node's output follows from the message alone.
     fn is_certain(&self, place: usize) -> bool {
         let beside = !self.maps.is_empty() || !self.drawing.is_empty() || !self.judged.is_empty();
-        if !self.rules.is_empty() || !self.loops.is_empty() || beside {
+        if !self.rules.is_empty() || !self.loops.is_empty() || !self.people.is_empty() || beside {
             return false;
         }
         let waits = self.steps.get(place).is_none_or(|step| matches!(step.kind, Kind::Wait { .. }));
@@ -407,7 +411,9 @@ impl Program {
         let critic = |place: usize| self.judged.get(&place).map_or(0, |judging| u64::from(judging.critic) * 60_000);
         let asks =
             |place: usize, step: &Step| u64::from(self.loops.contains_key(&place)) * 30_000 * u64::from(step.tries);
-        let once = |place: usize, step: &Step| per_step(step) * self.calls_in_all(place) + asks(place, step);
+        let answer = |place: usize| u64::from(self.people.contains_key(&place)) * ANSWER_MAX;
+        let once =
+            |place: usize, step: &Step| (per_step(step) + answer(place)) * self.calls_in_all(place) + asks(place, step);
         let of_node = |place: usize, step: &Step| items(place) * rounds(place) * (once(place, step) + critic(place));
         self.steps.iter().enumerate().map(|(place, step)| of_node(place, step)).sum::<u64>()
             + self.deadline.unwrap_or(0)

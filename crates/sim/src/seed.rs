@@ -181,6 +181,8 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     if random.chance(800) {
         tokio::spawn(clients.clone().operator(random.fork()));
     }
+    // Of its own stream as well.
+    tokio::spawn(clients.clone().answer_questions(Random::new(seed.rotate_left(16) ^ BESIDE)));
     tokio::spawn(processes.clone().plague(random.fork()));
     let storm = random.between(5_000, STORM_MAX);
     let rounds = tokio::spawn(make_rounds(ground.store(), trace.clone(), storm, beside));

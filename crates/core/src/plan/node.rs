@@ -71,6 +71,9 @@ pub struct LlmNode {
     pub model: String,
     /// The user's message.
     pub prompt: String,
+    /// The JSON Schema of the answer, which is JSON then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Json>,
     /// The system message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,

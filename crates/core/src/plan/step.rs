@@ -48,7 +48,8 @@ impl<'p> Step<'p> {
 impl CompiledPlan {
     /// The step of one path, if the plan has such a step. `called` is the tool that it calls, if it is a call of a loop; where
     /// that has none of the name that was asked for, the call is the loop's own work.
-    pub(crate) fn step_of(&self, path: &StepPath, called: Option<&ToolName>) -> Option<Step<'_>> {
+    #[must_use]
+    pub fn step_of(&self, path: &StepPath, called: Option<&ToolName>) -> Option<Step<'_>> {
         let node = self.node(path.node())?;
         let work = match path.item() {
             None => &node.work,

@@ -70,6 +70,19 @@ pub struct HttpTool {
     pub url: String,
 }
 
+/// A person who is asked. The step waits for a signal, whose payload is what the tool answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HumanTool {
+    /// How long it waits at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Span>,
+    /// What the person is asked; a template over the input.
+    pub question: String,
+    /// The JSON Schema of the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<Json>,
+}
+
 /// How a tool is reached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -78,6 +91,8 @@ pub enum ToolKind {
     Function(String),
     /// An HTTP request.
     Http(HttpTool),
+    /// A person. Nothing is called, so that nothing is ever in doubt.
+    Human(HumanTool),
 }
 
 impl ToolKind {
@@ -85,8 +100,17 @@ impl ToolKind {
     #[must_use]
     pub const fn leaves_process(&self) -> bool {
         match self {
-            Self::Function(_) => false,
+            Self::Function(_) | Self::Human(_) => false,
             Self::Http(_) => true,
+        }
+    }
+
+    /// The question, if it is a person.
+    #[must_use]
+    pub const fn human(&self) -> Option<&HumanTool> {
+        match self {
+            Self::Human(human) => Some(human),
+            Self::Function(_) | Self::Http(_) => None,
         }
     }
 }
@@ -107,6 +131,9 @@ pub struct Tool {
     /// What is done when a call's outcome is unknown. Empty means fail.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_in_doubt: Vec<DoubtPolicy>,
+    /// The JSON Schema of what a call answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Json>,
     /// Asked about a call, it refuses with "did not happen" every later call with that key and that or an earlier
     /// permit. So its answer counts at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -129,6 +156,7 @@ impl Tool {
             input_schema: None,
             kind,
             on_in_doubt: Vec::new(),
+            output_schema: None,
             refuses: false,
             timeout: None,
             version: None,

@@ -41,6 +41,7 @@ mod tests {
             max_tokens: None,
             model: "s/m".to_owned(),
             prompt: String::new(),
+            schema: None,
             system: None,
             temperature: None,
         };

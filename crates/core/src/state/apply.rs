@@ -380,6 +380,6 @@ fn untold_output(step: &mut StepState) -> Output {
     }
     Output::Inline(match &step.wait_end {
         Some(WaitEnd::Signal { payload, .. }) => payload.clone(),
-        Some(WaitEnd::Time) | None => crate::json::Json::null(),
+        Some(WaitEnd::Dropped | WaitEnd::Time) | None => crate::json::Json::null(),
     })
 }

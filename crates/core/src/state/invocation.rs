@@ -116,6 +116,15 @@ impl Invocation {
         newest || self.unknown > 0
     }
 
+    /// Whether its call is known to have had its effect.
+    #[must_use]
+    pub const fn has_happened(&self) -> bool {
+        matches!(
+            self.phase,
+            InvocationPhase::Finished(InvocationOutcome::Committed) | InvocationPhase::Resolved(DoubtOutcome::Happened)
+        )
+    }
+
     /// Whether its doubt is open, in a step that has this status.
     #[must_use]
     pub const fn is_doubted(&self, step: StepStatus) -> bool {

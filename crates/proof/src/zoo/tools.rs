@@ -128,7 +128,7 @@ impl Tools for Workbench {
     fn call(&self, call: ToolCall) -> Boxed<'_, ToolOutcome> {
         let function = match &call.tool.kind {
             ToolKind::Function(name) => name.clone(),
-            ToolKind::Http(_) => "act".to_owned(),
+            ToolKind::Http(_) | ToolKind::Human(_) => "act".to_owned(),
         };
         Box::pin(async move { self.body(&function, call).await })
     }

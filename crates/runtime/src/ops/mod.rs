@@ -3,6 +3,7 @@
 //! ([`cancelling`], [`pausing`], [`resuming`], [`fired`], [`taken_back`], [`asked_end`], [`failed`], [`held`]), which the
 //! exhaustive search asks as well.
 
+mod ahead;
 mod amendment;
 mod cancel;
 mod deliver;
@@ -18,6 +19,7 @@ mod submit;
 mod timer;
 
 pub use aetheris_core::event::Then;
+pub use ahead::Takes;
 pub use amendment::Amendment;
 pub use cancel::{Cancelled, cancelling};
 pub use deliver::Delivery;
@@ -30,7 +32,7 @@ pub use replay::{Books, Compared, RecordedResult, Refold, Replay, Unfolded};
 pub(crate) use resolve::not_happened;
 pub use resolve::{Resolution, Resolved};
 use rounds::Rounds;
-pub use signal::{Signal, SignalAnswer, schema_of};
+pub use signal::{Signal, SignalAnswer};
 pub use submit::{Submission, Submitted};
 use timer::deadline_exceeded;
 pub use timer::fired;

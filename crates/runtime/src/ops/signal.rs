@@ -8,21 +8,18 @@ use aetheris_core::json::Json;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Node, NodeKind, Step, WaitNode, WaitType};
-use aetheris_core::signal::{self, Incoming, Route, Upcoming};
+use aetheris_core::plan::{CompiledPlan, WaitType};
+use aetheris_core::signal::{self, Incoming, Route};
 use aetheris_core::state::JobState;
-use aetheris_core::step::StepStatus;
-use aetheris_expr::{Context, Round, Scope};
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal, Purpose, Refusal, UnitOfWork};
 
 use super::Rounds;
+use super::ahead::{Ahead, Takes, upcoming};
 use crate::Runtime;
 use crate::admission::Caller;
-use crate::aside::rendered;
 use crate::draft::{Draft, Fact};
 use crate::error::{Awaited, OpError};
 use crate::load::Loaded;
-use crate::names;
 
 /// An outside message.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +72,7 @@ impl Runtime {
         loop {
             let loaded = rounds.look().await?;
             let plan = self.plan_of(&loaded).await?;
-            let ahead = upcoming(&loaded, plan.as_deref());
+            let ahead = upcoming(&loaded, plan.as_deref(), &incoming.correlation_key);
             let question = Incoming {
                 key: incoming.correlation_key.clone(),
                 payload_hash: incoming.payload.hash(),
@@ -86,7 +83,7 @@ impl Runtime {
             // One that is kept already is told so again, whatever has become known of its wait.
             let again = met == Route::Keep && loaded.kept.iter().any(|kept| incoming.is(kept));
             if !again {
-                self.refuse_misfit(plan.as_deref(), ahead.as_ref(), &met, &incoming).await?;
+                self.refuse_misfit((plan.as_deref(), &loaded.state), ahead.as_ref(), &met, &incoming).await?;
             }
             let (unit, answer) = match met {
                 Route::Deliver(node) => {
@@ -150,13 +147,13 @@ impl Runtime {
     /// A wait that a payload ends, or that its key names for certain, says what the payload must be.
     async fn refuse_misfit(
         &self,
-        plan: Option<&CompiledPlan>,
+        (plan, state): (Option<&CompiledPlan>, &JobState),
         ahead: Option<&Ahead<'_>>,
         met: &Route,
         incoming: &Signal,
     ) -> Result<(), OpError> {
-        let node = match met {
-            Route::Deliver(path) => plan.and_then(|plan| plan.node(path.node())),
+        let takes = match met {
+            Route::Deliver(path) => plan.and_then(|plan| Takes::at(plan, Some(state), path)),
             Route::Keep => ahead.and_then(|ahead| ahead.named(&incoming.correlation_key)),
             Route::AlreadyDelivered { .. }
             | Route::JobFinished
@@ -164,20 +161,20 @@ impl Runtime {
             | Route::WrongType(_)
             | Route::WrongKey => None,
         };
-        let Some(schema) = node.and_then(schema_of) else { return Ok(()) };
+        let Some(schema) = takes.and_then(|takes| takes.schema) else { return Ok(()) };
         let violations = self.plans.violations(schema, &incoming.payload).await?;
         if violations.is_empty() { Ok(()) } else { Err(OpError::InvalidPayload { violations, what: "the payload" }) }
     }
 
     /// Whether a signal for a wait ahead has to be kept beside those of its key. The first that fits ends the wait: a
     /// further one can count as long as it is not certain that an earlier one does.
-    async fn is_news(&self, kept: &[&KeptSignal], wait: Option<&Node>, incoming: &Signal) -> Result<bool, OpError> {
+    async fn is_news(&self, kept: &[&KeptSignal], wait: Option<Takes<'_>>, incoming: &Signal) -> Result<bool, OpError> {
         if kept.iter().any(|kept| incoming.is(kept)) {
             return Ok(false);
         }
         for kept in kept {
-            if let Some(node) = wait
-                && self.fits(node, kept).await?
+            if let Some(takes) = wait
+                && self.fits(takes, kept).await?
             {
                 return Ok(false);
             }
@@ -193,12 +190,11 @@ impl Runtime {
     }
 
     /// Whether a kept signal ends a wait, once it is reached.
-    async fn fits(&self, node: &Node, kept: &KeptSignal) -> Result<bool, OpError> {
-        let claims = |wait: &WaitNode| kept.wait_type.is_none_or(|claimed| claimed == wait.wait_type);
-        if !wait_of(node).is_some_and(claims) {
+    async fn fits(&self, takes: Takes<'_>, kept: &KeptSignal) -> Result<bool, OpError> {
+        if kept.wait_type.is_some_and(|claimed| claimed != takes.wait_type) {
             return Ok(false);
         }
-        match schema_of(node) {
+        match takes.schema {
             Some(schema) => Ok(self.plans.violations(schema, &kept.payload).await?.is_empty()),
             None => Ok(true),
         }
@@ -258,94 +254,5 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
         Route::Deliver(_) | Route::AlreadyDelivered { .. } | Route::Keep | Route::JobFinished => {
             OpError::JobFinished { job: state.id, status: state.status }
         }
-    }
-}
-
-/// The waits that a job has not reached.
-struct Ahead<'p> {
-    nodes: Vec<&'p Node>,
-    /// Of each node, in the same order.
-    waits: Vec<Upcoming>,
-}
-
-impl<'p> Ahead<'p> {
-    /// The wait that a key names for certain.
-    fn named(&self, key: &str) -> Option<&'p Node> {
-        let place = self.waits.iter().position(|wait| wait.key.as_deref() == Some(key))?;
-        self.nodes.get(place).copied()
-    }
-}
-
-/// The waits that the job has not reached, with their keys where these can be computed already. All keys have
-/// the work of one value together: one that is beyond it is not known yet, so that a signal for it is kept.
-fn upcoming<'p>(loaded: &Loaded, plan: Option<&'p CompiledPlan>) -> Option<Ahead<'p>> {
-    let plan = plan?;
-    let early = !aetheris_fault::planted!("early-key-counts");
-    let names = Context { early, ..names::of(&loaded.state, &loaded.effects) };
-    // A wait that has started and not blocked yet, as after a drain, is not reached either.
-    let pending = |node: &&Node| match loaded.state.step_of(&node.id) {
-        None => true,
-        Some(step) => match step.status {
-            StepStatus::Pending => true,
-            StepStatus::Running => step.wait_end.is_none() && !aetheris_fault::planted!("begun-wait-refuses"),
-            StepStatus::Retrying
-            | StepStatus::Waiting
-            | StepStatus::InDoubt
-            | StepStatus::Validating
-            | StepStatus::Refining
-            | StepStatus::Completed
-            | StepStatus::Failed
-            | StepStatus::Skipped
-            | StepStatus::Rejected => false,
-        },
-    };
-    let first = Scope { round: Some(Round { feedback: "", number: 0 }), ..Scope::from(&names) };
-    Some(rendered(first, |texts| {
-        let mut ahead = Ahead { nodes: Vec::new(), waits: Vec::new() };
-        for node in plan.ordered() {
-            let NodeKind::Wait(wait) = &node.work.kind else { continue };
-            let Some(template) = &wait.correlation_key else { continue };
-            if pending(&node) {
-                // One that has started sees as open what has ended since.
-                let seen = loaded.state.step_of(&node.id).is_none_or(|step| step.open.is_empty());
-                let key = seen.then(|| texts.render(template).ok()).flatten();
-                ahead.nodes.push(node);
-                ahead.waits.push(Upcoming { key, wait_type: wait.wait_type });
-            }
-            // The key of a further round is not known before it.
-            if may_be_refined(&loaded.state, node) {
-                ahead.nodes.push(node);
-                ahead.waits.push(Upcoming { key: None, wait_type: wait.wait_type });
-            }
-        }
-        ahead
-    }))
-}
-
-/// Whether a node has not ended, and has a round left that may follow.
-fn may_be_refined(state: &JobState, node: &Node) -> bool {
-    let path = StepPath::from(&node.id);
-    let left = Step::from(node).is_judged() && state.newest_round(&path).round() < node.work.max_refines();
-    left && !state.step_status(&path).is_terminal()
-}
-
-/// What the payload of a wait must fit.
-#[must_use]
-pub fn schema_of(node: &Node) -> Option<&Json> {
-    wait_of(node).and_then(|wait| wait.schema.as_ref())
-}
-
-fn wait_of(node: &Node) -> Option<&WaitNode> {
-    match &node.work.kind {
-        NodeKind::Wait(wait) => Some(wait),
-        NodeKind::Agent(_)
-        | NodeKind::Condition
-        | NodeKind::Job(_)
-        | NodeKind::Critic(_)
-        | NodeKind::Llm(_)
-        | NodeKind::Map(_)
-        | NodeKind::Sleep(_)
-        | NodeKind::Tool { .. }
-        | NodeKind::Transform(_) => None,
     }
 }

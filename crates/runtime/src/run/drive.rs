@@ -236,13 +236,12 @@ impl<'r> Run<'r> {
     ) -> Result<Option<Ready<'p>>, Stop> {
         let mut prepared = prepared;
         loop {
-            prepared = match prepared {
-                Prepared { facts, next: Next::Check(check), see } => {
-                    let checked = self.check(step, *check, bodies).await;
-                    self.with_facts(facts, see, checked)?
-                }
-                other => other,
-            };
+            if let Prepared { facts, next: Next::Check(check), see } = prepared {
+                let checked = self.check(step, *check, bodies).await;
+                prepared = self.with_facts(facts, see, checked)?;
+                // One schema may be asked after another.
+                continue;
+            }
             let Prepared { facts, next, see } = prepared;
             bodies.beside(self.may_draft(&next)).await?;
             let drafted_at = self.rt.system.clock.boot();
@@ -287,7 +286,7 @@ impl<'r> Run<'r> {
             () = lost.cancelled() => return Err(Stop::Lost),
             () = gone.cancelled() => return Err(Stop::Lost),
         };
-        judge::checked(&self.view(step), check.end, &found).map_err(Stop::Fault)
+        judge::checked(&self.view(step), check, &found).map_err(Stop::Fault)
     }
 
     /// Facts and what is known of the output that they brought. Where that could not be asked about, what they say of a call

@@ -8,7 +8,7 @@
 //!                                                     └─ pass: completed, with the critic's own end
 //! ```
 
-use aetheris_core::event::{Failure, Judge, NodeFinished, NodeRefining, StepResult, Verdict};
+use aetheris_core::event::{Failure, Judge, ModelRecord, NodeFinished, NodeRefining, StepResult, Verdict};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::schema::{self, Violation};
@@ -16,7 +16,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_expr::Judged;
 use serde_json::{Value, json};
 
-use super::prepared::{Check, Next, Prepared, TryFailed};
+use super::prepared::{Check, Next, Prepared, TryFailed, Whose};
 use super::view::View;
 use super::{facts, kind};
 use crate::draft::Fact;
@@ -24,6 +24,10 @@ use crate::names;
 
 /// Error code: the critic failed.
 const CRITIC_FAILED: &str = "critic_failed";
+/// Error code: a model has answered what does not fit the schema of the question.
+const ANSWER_MISFIT: &str = "model_answer_misfit";
+/// Error code: a tool has answered what does not fit its schema.
+const OUTPUT_MISMATCH: &str = "output_mismatch";
 /// What a critic is to answer.
 const VERDICT_FORM: &str = r#"{"verdict": "pass"} or {"verdict": "reject", "feedback": "..."}"#;
 /// Violations that are told to the next round, or to a model.
@@ -31,13 +35,37 @@ pub(super) const VIOLATIONS_TOLD: usize = 20;
 
 /// The end of a try that has given an output.
 pub(super) fn end(view: &View<'_>, end: NodeFinished, output: impl FnOnce() -> Json) -> Prepared {
+    let tool = view.plan.tool_of(view.work).and_then(|(_, tool)| tool.output_schema.as_ref());
+    match tool.filter(|_| !aetheris_fault::planted!("tools-answer-not-judged")) {
+        Some(schema) => check(end, output(), schema, Whose::Tool),
+        None => by_step(view, end, output),
+    }
+}
+
+/// The same of an output that fits what its tool answers.
+fn by_step(view: &View<'_>, end: NodeFinished, output: impl FnOnce() -> Json) -> Prepared {
     match &view.work.validate {
-        Some(schema) if !aetheris_fault::planted!("schema-not-asked") => {
-            let check = Check { end: Some(end), output: output(), schema: schema.clone() };
-            Prepared::default().next(Next::Check(Box::new(check)))
-        }
+        Some(schema) if !aetheris_fault::planted!("schema-not-asked") => check(end, output(), schema, Whose::Step),
         Some(_) | None => Prepared::of([for_critic(view, end)]),
     }
+}
+
+/// The answer of a model that was told its form.
+pub(super) fn model_said(
+    view: &View<'_>,
+    output: Json,
+    model: Option<ModelRecord>,
+    took_us: u64,
+    schema: &Json,
+) -> Prepared {
+    let end = NodeFinished::new(view.path.clone(), StepResult::Pure);
+    let end = NodeFinished { model, output: Some(output.clone()), took_us: Some(took_us), ..end };
+    check(end, output, schema, Whose::Question)
+}
+
+fn check(end: NodeFinished, output: Json, schema: &Json, whose: Whose) -> Prepared {
+    let check = Check { end: Some(end), output, schema: schema.clone(), whose };
+    Prepared::default().next(Next::Check(Box::new(check)))
 }
 
 fn for_critic(view: &View<'_>, end: NodeFinished) -> Fact {
@@ -52,9 +80,14 @@ fn for_critic(view: &View<'_>, end: NodeFinished) -> Fact {
 ///
 /// # Errors
 /// The history contradicts itself.
-pub(super) fn checked(view: &View<'_>, end: Option<NodeFinished>, found: &[Violation]) -> Result<Prepared, Failure> {
+pub(super) fn checked(view: &View<'_>, check: Check, found: &[Violation]) -> Result<Prepared, Failure> {
+    let Check { end, output, whose, .. } = check;
     match end {
-        Some(end) if view.path.is_turn() => Ok(kind::agent::last_word(end, found)),
+        Some(end) if whose == Whose::Loop => Ok(kind::agent::last_word(end, found)),
+        Some(end) if whose != Whose::Step => Ok(match found {
+            [] => by_step(view, end, || output),
+            _ => misfit(end, whose, found),
+        }),
         Some(end) if found.is_empty() => Ok(Prepared::of([for_critic(view, end)])),
         None if found.is_empty() => Err(view.corrupt("its output was rejected, and fits its schema")),
         end => {
@@ -66,6 +99,20 @@ pub(super) fn checked(view: &View<'_>, end: Option<NodeFinished>, found: &[Viola
     }
 }
 
+/// The try has failed. A tool has answered what it never does, for all that its author knows: another call would tell no more.
+/// A model may answer something else.
+fn misfit(end: NodeFinished, whose: Whose, found: &[Violation]) -> Prepared {
+    let found = schema::first(found, VIOLATIONS_TOLD);
+    let of_model = whose == Whose::Question;
+    let error = match of_model {
+        true => Failure::new(ANSWER_MISFIT, format!("the model's answer does not fit its `schema`: {found}")),
+        false => Failure::new(OUTPUT_MISMATCH, format!("the tool's answer does not fit its `output_schema`: {found}")),
+    };
+    let NodeFinished { model, took_us, .. } = end;
+    let failed = TryFailed::new(error, None, of_model);
+    Prepared::default().next(Next::TryFailed(TryFailed { model, took_us, ..failed }))
+}
+
 /// Goes on with a step that has an output which was rejected, or about which its critic has said what it says.
 ///
 /// # Errors
@@ -75,7 +122,7 @@ pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
     match (verdict, &view.work.validate) {
         (Some(Verdict::Reject), Some(schema)) => {
             let output = names::of_round(view.state, &view.rows.effects, &view.path).unwrap_or_else(Json::null);
-            let check = Check { end: None, output, schema: schema.clone() };
+            let check = Check { end: None, output, schema: schema.clone(), whose: Whose::Step };
             Ok(Prepared::default().next(Next::Check(Box::new(check))))
         }
         (Some(Verdict::Pending), _) => {

@@ -52,6 +52,7 @@ mod write;
 
 pub(crate) use end::note_end;
 pub(crate) use kind::agent::given;
+pub(crate) use kind::human::asking_step;
 pub(crate) use kind::input;
 pub(crate) use kind::map::items;
 pub use lease::Lease;

@@ -50,7 +50,7 @@ pub enum Next {
     Release(Release),
     /// A body is performed.
     Perform(Body),
-    /// The schema of the step is asked about its output; the facts are drafted with what follows from that.
+    /// A schema is asked about the output of the step; the facts are drafted with what follows from that.
     Check(Box<Check>),
     /// The output of the step was rejected with these facts, for this reason.
     Rejected(Judge, String),
@@ -65,6 +65,21 @@ pub struct Check {
     pub output: Json,
     /// The schema.
     pub schema: Json,
+    /// Whose schema it is.
+    pub whose: Whose,
+}
+
+/// Whose schema an output must fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// The loop's, of its last word.
+    Loop,
+    /// That of a question to a model, of its answer: one that does not fit is asked for again, as the retry policy says.
+    Question,
+    /// The step's own: one that does not fit is made again.
+    Step,
+    /// The tool's, of what it answers: one that does not fit is a failure, whatever the call has done.
+    Tool,
 }
 
 impl Prepared {

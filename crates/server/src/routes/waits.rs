@@ -80,7 +80,7 @@ async fn wait(app: &App, wait: WaitRow, status: &StoreStatus) -> Result<Option<W
     let paused = view::paused(&row, status.generation);
     let Some(waiting) = row.waiting else { return Ok(None) };
     let plan = app.plan_if_readable(row.plan_hash).await?;
-    let schema = plan.as_deref().and_then(|plan| view::schema_of_wait(plan, &waiting));
+    let schema = plan.as_deref().and_then(|plan| view::schema_of_wait(plan, None, &waiting));
     let seconds = status.now.since(since).micros() / 1_000_000;
     Ok(Some(WaitView {
         age: Span::from_secs(seconds),

@@ -18,6 +18,7 @@ mod overlap;
 mod parallel;
 mod patience;
 mod pauses;
+mod people;
 mod refine;
 mod refused;
 mod steps;

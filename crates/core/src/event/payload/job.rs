@@ -135,6 +135,8 @@ pub struct JobWaiting {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WaitEnd {
+    /// Nobody waits for it any more: its map or its loop has failed.
+    Dropped,
     /// A signal.
     Signal {
         /// What it brought.

@@ -32,7 +32,7 @@ use crate::ports::{ModelAnswer, ModelError, ModelRequest, PastCall, PastTurn, To
 use crate::run::budget::over_budget;
 use crate::run::facts;
 use crate::run::judge::VIOLATIONS_TOLD;
-use crate::run::prepared::{Asked, Body, Check, InputGiven, Next, Prepared, TryFailed};
+use crate::run::prepared::{Asked, Body, Check, InputGiven, Next, Prepared, TryFailed, Whose};
 use crate::run::view::View;
 
 /// What a model is told that may call no tool any more.
@@ -112,7 +112,8 @@ fn fail_with_part(view: &View<'_>, turns: &TurnsState) -> Result<Prepared, Failu
     };
     let of_job = view.absorbs() && !part.absorbed;
     // Whatever the last try came to, an earlier one may have had its effect.
-    let unknown = part.invocation.as_ref().is_some_and(Invocation::may_have_happened) && !of_job && !part.given_up;
+    let unknown = |call: &Invocation| call.may_have_happened() && !call.has_happened();
+    let unknown = part.invocation.as_ref().is_some_and(unknown) && !of_job && !part.given_up;
     let error = match unknown && error.code != UNRESOLVED {
         true => Failure::new(UNRESOLVED, format!("{what} may have had its effect: {} ({})", error.message, error.code)),
         false => Failure::new(&error.code, format!("{what}: {}", error.message)),
@@ -171,11 +172,7 @@ fn request(
 ) -> Result<ModelRequest, ExprError> {
     let prompt = view.text(&agent.prompt)?;
     let own = agent.system.as_ref().map(|system| view.text(system)).transpose()?;
-    let form = agent.schema.as_ref().map(form_of);
-    let system = match (own, form) {
-        (Some(own), Some(form)) => Some(format!("{own}\n\n{form}")),
-        (own, form) => own.or(form),
-    };
+    let system = llm::with_form(own, agent.schema.as_ref());
     let offer = |name: &ToolName| {
         let tool = view.plan.tool(name)?;
         let (description, input_schema) = (tool.description.clone(), tool.input_schema.clone());
@@ -187,7 +184,7 @@ fn request(
         newest.reply = Some(format!("{before}{LAST_WORD}"));
     }
     Ok(ModelRequest {
-        format: if agent.schema.as_ref().is_some_and(is_of_objects) { AnswerFormat::Json } else { AnswerFormat::Text },
+        format: agent.schema.as_ref().map_or(AnswerFormat::Text, llm::format_for),
         max_tokens: agent.max_answer_tokens,
         may_call,
         system,
@@ -195,16 +192,6 @@ fn request(
         turns,
         ..ModelRequest::new(&agent.model, prompt, view.timeout())
     })
-}
-
-/// Whether a schema asks for an object, which is all that providers mean by JSON.
-fn is_of_objects(schema: &Json) -> bool {
-    schema.get("type").and_then(Value::as_str) == Some("object")
-}
-
-/// What a model is told of the form of its last word.
-fn form_of(schema: &Json) -> String {
-    format!("When you are done, answer with one JSON value that fits this JSON Schema, and with nothing else: {schema}")
 }
 
 /// What a turn has said, and what its calls came to, as it is recorded.
@@ -283,7 +270,7 @@ pub(super) fn conclude(
     let Some(schema) = agent.schema.as_ref().filter(|_| judged) else { return Prepared::of([Fact::of(end)]) };
     match llm::output(AnswerFormat::Json, &answer.text) {
         Ok(output) => {
-            let check = Check { end: Some(end), output, schema: schema.clone() };
+            let check = Check { end: Some(end), output, schema: schema.clone(), whose: Whose::Loop };
             Prepared::default().next(Next::Check(Box::new(check)))
         }
         Err(error) => Prepared::of([Fact::of(replied(end, error.message))]),

@@ -10,9 +10,9 @@ use aetheris_expr::{ExprError, Scope, Texts};
 use serde_json::{Map, Value};
 
 use crate::ports::{MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, PastCall, PastTurn, ToolOffer};
-use crate::run::facts;
 use crate::run::prepared::{Asked, Body, Next, Prepared, TryFailed};
 use crate::run::view::View;
+use crate::run::{facts, judge};
 
 pub(super) fn prepare(view: &View<'_>, llm: &LlmNode) -> Prepared {
     match request(view, llm) {
@@ -26,6 +26,7 @@ pub(super) fn prepare(view: &View<'_>, llm: &LlmNode) -> Prepared {
 
 pub(in crate::run) fn conclude(
     view: &View<'_>,
+    schema: Option<&Json>,
     answer: Result<ModelAnswer, ModelError>,
     asked: Asked,
     took: u64,
@@ -35,9 +36,29 @@ pub(in crate::run) fn conclude(
         Err(failed) => return self::failed(view, failed, asked, took),
     };
     let used = Some(used(&answer, &asked));
-    match output(asked.format, &answer.text) {
-        Ok(output) => facts::succeed_after(view, output, used, took),
-        Err(error) => try_failed(TryFailed::new(error, None, true), used, took),
+    match (output(asked.format, &answer.text), schema) {
+        (Ok(output), Some(schema)) => judge::model_said(view, output, used, took, schema),
+        (Ok(output), None) => facts::succeed_after(view, output, used, took),
+        (Err(error), _) => try_failed(TryFailed::new(error, None, true), used, took),
+    }
+}
+
+/// What a model is told of the form of its answer.
+pub(super) fn form_of(schema: &Json) -> String {
+    format!("When you are done, answer with one JSON value that fits this JSON Schema, and with nothing else: {schema}")
+}
+
+/// How a provider is asked for an answer with a schema: all of them mean an object by JSON.
+pub(super) fn format_for(schema: &Json) -> AnswerFormat {
+    let of_objects = schema.get("type").and_then(Value::as_str) == Some("object");
+    if of_objects { AnswerFormat::Json } else { AnswerFormat::Text }
+}
+
+/// A system text, and behind it the form of the answer.
+pub(super) fn with_form(system: Option<String>, schema: Option<&Json>) -> Option<String> {
+    match (system, schema.map(form_of)) {
+        (Some(own), Some(form)) => Some(format!("{own}\n\n{form}")),
+        (own, form) => own.or(form),
     }
 }
 
@@ -78,7 +99,9 @@ pub(super) fn question(prompt: &str, system: Option<&String>, names: Scope<'_>) 
 fn request(view: &View<'_>, llm: &LlmNode) -> Result<ModelRequest, ExprError> {
     let prompt = view.text(&llm.prompt)?;
     let system = llm.system.as_ref().map(|system| view.text(system)).transpose()?;
-    let (format, max_tokens, temperature) = (llm.format, llm.max_tokens, llm.temperature);
+    let system = with_form(system, llm.schema.as_ref());
+    let format = llm.schema.as_ref().map_or(llm.format, format_for);
+    let (max_tokens, temperature) = (llm.max_tokens, llm.temperature);
     let request = ModelRequest::new(&llm.model, prompt, view.timeout());
     Ok(ModelRequest { format, max_tokens, system, temperature, ..request })
 }

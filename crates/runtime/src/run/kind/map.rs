@@ -11,6 +11,7 @@ use aetheris_core::state::ItemsState;
 use aetheris_expr::ExprError;
 use serde_json::Value;
 
+use super::human;
 use crate::run::budget::over_memory;
 use crate::run::prepared::{Next, Prepared, TryFailed};
 use crate::run::view::View;
@@ -105,7 +106,7 @@ pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Pr
         Decision::Inject | Decision::Nothing => Ok(Prepared::default()),
         Decision::CatchUp => permit::catch_up(view),
         Decision::CatchUpOutcome(outcome) => permit::catch_up_outcome(view, *outcome),
-        Decision::Run | Decision::NextTry | Decision::EndTry => Ok(given_up(view)),
+        Decision::Run | Decision::NextTry | Decision::EndTry => Ok(human::dropped(view).then(given_up(view))),
         Decision::EnterDoubt if aetheris_fault::planted!("given-up-item-untold") => Ok(given_up(view)),
         Decision::EnterDoubt => doubt::enter(view, crate::ops::CRASHED),
         Decision::ResumeDoubt => doubt::abandon(view, of_given_up(view)),

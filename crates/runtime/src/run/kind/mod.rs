@@ -4,6 +4,7 @@
 pub(super) mod agent;
 mod condition;
 mod critic;
+pub(crate) mod human;
 pub(super) mod job;
 pub(super) mod llm;
 pub(super) mod map;
@@ -50,14 +51,16 @@ pub(super) fn answered(view: &View<'_>, answer: Result<ModelAnswer, ModelError>,
     match &view.work.kind {
         NodeKind::Agent(agent) => agent::conclude(view, agent, answer, asked, took),
         NodeKind::Critic(_) => critic::conclude(view, answer, asked, took),
+        NodeKind::Llm(llm) => llm::conclude(view, llm.schema.as_ref(), answer, asked, took),
         NodeKind::Condition
         | NodeKind::Job(_)
-        | NodeKind::Llm(_)
         | NodeKind::Map(_)
         | NodeKind::Sleep(_)
         | NodeKind::Tool { .. }
         | NodeKind::Transform(_)
-        | NodeKind::Wait(_) => llm::conclude(view, answer, asked, took),
+        | NodeKind::Wait(_) => {
+            aetheris_fault::unreachable!("node `{}` asks no model, and one has answered", view.path)
+        }
     }
 }
 

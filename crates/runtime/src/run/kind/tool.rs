@@ -1,5 +1,5 @@
 //! A call of a tool. A pure one asks no permission: its result is recorded once, and after a crash before that it is
-//! called again. Of any other the call is a ledger step's (`permit.rs`).
+//! called again. Of any other the call is a ledger step's (`permit.rs`). One that asks a person waits (`human.rs`).
 
 use aetheris_core::event::{Failure, InvocationOutcome};
 use aetheris_core::id::ToolName;
@@ -7,6 +7,7 @@ use aetheris_core::json::Json;
 use aetheris_core::retry::OnTimeout;
 use aetheris_expr::ExprError;
 
+use super::human;
 use crate::ports::ToolOutcome;
 use crate::run::prepared::{Body, Next, Prepared, Role, TryFailed};
 use crate::run::view::View;
@@ -21,7 +22,11 @@ pub(super) fn prepare(
     name: &ToolName,
     input: impl FnOnce() -> Result<Json, ExprError>,
 ) -> Result<Prepared, Failure> {
-    if view.plan.tool(name).is_some_and(|tool| tool.effect.is_ledger()) {
+    let tool = view.plan.tool(name);
+    if let Some(human) = tool.and_then(|tool| tool.kind.human()) {
+        return Ok(human::prepare(view, human, input));
+    }
+    if tool.is_some_and(|tool| tool.effect.is_ledger()) {
         return permit::ask(view, name, input);
     }
     let input = match input() {

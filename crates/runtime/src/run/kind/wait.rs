@@ -1,8 +1,10 @@
 //! A wait for an outside message: the job blocks, holding neither lease nor slot.
 
 use aetheris_core::event::{Failure, JobWaiting, SignalRefused, TimerId, TimerSet, WaitCompleted, WaitEnd};
+use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{OnDeadline, WaitNode, WaitType};
+use aetheris_core::time::Span;
 use aetheris_store::{ExpectedSignals, InboxWrite, KeptSignal};
 
 use crate::draft::Fact;
@@ -22,10 +24,6 @@ pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
         Ok(reason) => reason.map(|reason| limits::cut(reason, limits::WAIT_REASON_BYTES_MAX)),
         Err(error) => return facts::fail_template(view, "its reason", &error),
     };
-    if let Some(wrong) = key.as_deref().and_then(|key| wrong_key(view, key)) {
-        return facts::fail(view, wrong);
-    }
-    let kept = key.as_deref().map_or_else(Vec::new, |key| kept_for(view, key));
     let waiting = JobWaiting {
         correlation_key: key,
         doubt: false,
@@ -34,8 +32,18 @@ pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
         reason,
         wait_type: wait.wait_type,
     };
-    let reached = Reached { kept, lasts: wait.deadline, waiting };
-    match &wait.schema {
+    reach(view, waiting, wait.deadline, wait.schema.as_ref())
+}
+
+/// A wait begins, which lasts so long at most and whose payload fits this schema.
+pub(super) fn reach(view: &View<'_>, waiting: JobWaiting, lasts: Option<Span>, schema: Option<&Json>) -> Prepared {
+    let key = waiting.correlation_key.as_deref();
+    if let Some(wrong) = key.and_then(|key| wrong_key(view, key)) {
+        return facts::fail(view, wrong);
+    }
+    let kept = key.map_or_else(Vec::new, |key| kept_for(view, key));
+    let reached = Reached { kept, lasts, waiting };
+    match schema {
         Some(schema) if reached.candidates().next().is_some() => {
             // What its key was made of is what it sees.
             facts::start(view).perform(Body::Judge(Box::new(reached), schema.clone()))
@@ -72,11 +80,11 @@ fn ended(view: &View<'_>, wait: &WaitNode, end: &WaitEnd) -> Prepared {
     match (end, &wait.on_deadline) {
         // The payload is stored in `wait_completed` and not a second time.
         (WaitEnd::Signal { .. }, _) => facts::succeed(view, None),
-        (WaitEnd::Time, OnDeadline::ContinueWith(value)) => {
+        (WaitEnd::Time | WaitEnd::Dropped, OnDeadline::ContinueWith(value)) => {
             aetheris_fault::sometimes!(WaitTimedOut, wait.wait_type != WaitType::Timer);
             facts::succeed(view, Some(value.clone()))
         }
-        (WaitEnd::Time, OnDeadline::Fail) => {
+        (WaitEnd::Time | WaitEnd::Dropped, OnDeadline::Fail) => {
             let failure = Failure::new("wait_timed_out", "nobody answered before the wait's deadline");
             facts::fail(view, failure)
         }
@@ -91,6 +99,10 @@ fn wrong_key(view: &View<'_>, key: &str) -> Option<Failure> {
             limits::CORRELATION_KEY_CHARS_MAX
         );
         return Some(Failure::new("bad_correlation_key", message));
+    }
+    if view.state.waits.len() >= limits::JOB_WAITS_MAX {
+        let message = format!("the job has waited {} times for somebody, the most that it may", limits::JOB_WAITS_MAX);
+        return Some(Failure::new("too_many_waits", message));
     }
     view.state.waits.contains_key(key).then(|| {
         let message =

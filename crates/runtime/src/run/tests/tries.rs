@@ -123,6 +123,7 @@ fn asks_model(format: AnswerFormat) -> Bed {
         max_tokens: None,
         model: "p/m".to_owned(),
         prompt: "to {{ message.to }}".to_owned(),
+        schema: None,
         system: None,
         temperature: None,
     };
