@@ -19,7 +19,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("api", &["core"]),
     ("store-conformance", &["core", "harness", "store"]),
     ("store-sqlite", &["core", "store", "fault"]),
-    ("runtime", &["core", "expr", "schema", "store", "fault"]),
+    ("runtime", &["agentfile", "core", "expr", "schema", "store", "fault"]),
     ("check", &["core", "store"]),
     ("plain", &["check", "core", "store"]),
     ("mutants", &[]),

@@ -15,15 +15,19 @@ use crate::error::{Code, Errors};
 use crate::nodes::Draft;
 use crate::read::{shortened, suggestion};
 use crate::templates::{Use, Uses};
-use crate::tools::Tools;
 
 /// Most circles that are reported of one file.
 const CIRCLES_MAX: usize = 20;
 
 /// Checks everything between nodes.
-pub(crate) fn check(drafts: &[Draft<'_>], tools: &Tools<'_>, uses: &Uses<'_>, errors: &mut Errors) {
+pub(crate) fn check(
+    drafts: &[Draft<'_>],
+    (names, tools): (&BTreeSet<&str>, &BTreeMap<ToolName, Tool>),
+    uses: &Uses<'_>,
+    errors: &mut Errors,
+) {
     let mut graph = Graph::new(drafts);
-    graph.names(drafts, &tools.names, errors);
+    graph.names(drafts, names, errors);
     graph.critics(drafts, errors);
     rounds(drafts, tools, errors);
     let order = graph.circles(drafts, errors);
@@ -291,9 +295,9 @@ impl Graph {
 }
 
 /// What may not be done again is refused where it would be.
-fn rounds(drafts: &[Draft<'_>], tools: &Tools<'_>, errors: &mut Errors) {
+fn rounds(drafts: &[Draft<'_>], tools: &BTreeMap<ToolName, Tool>, errors: &mut Errors) {
     for (draft, node) in drafts.iter().filter_map(|draft| Some((draft, draft.node.as_ref()?))) {
-        for error in refused_rounds(node, &tools.tools) {
+        for error in refused_rounds(node, tools) {
             draft.item.wrong(errors, Code::BadValue, error.to_string());
         }
         if let Some((key, item)) = draft.same_key.as_ref().filter(|_| node.is_judged() && node.work.max_refines() > 0) {

@@ -12,6 +12,7 @@ mod error;
 mod graph;
 mod nodes;
 mod path;
+mod planner;
 mod read;
 mod schema;
 mod settings;
@@ -21,22 +22,17 @@ mod tree;
 
 use std::sync::Arc;
 
-use aetheris_core::agent::{Agent, Planner};
+use aetheris_core::agent::Agent;
 use aetheris_core::id::AgentName;
-use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::{Budget, Node, PLAN_SCHEMA_VERSION, Plan};
-use aetheris_core::retry::RetryPolicy;
 
 pub use crate::error::{Code, FileError};
-pub use crate::schema::json_schema;
+pub use crate::planner::parse_plan;
+pub use crate::schema::{json_schema, plan_schema};
 
 use crate::error::Errors;
-use crate::nodes::{Defaults, Draft};
 use crate::path::Path;
-use crate::read::{Fields, Item};
-use crate::templates::Uses;
-use crate::tools::Tools;
+use crate::read::Item;
 
 /// The version of an agent whose file names none.
 const VERSION_DEFAULT: &str = "1";
@@ -75,10 +71,12 @@ fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
     let version = fields.take("version").and_then(|item| version(&item, errors));
     let description = fields.take("description").and_then(|item| item.text(errors)).unwrap_or_default();
     let message_schema = fields.take("message_schema").and_then(|item| settings::schema(&item, errors));
-    not_yet(&mut fields, errors);
+    if let Some(item) = fields.take("ownership") {
+        item.choice(&[("job", ())], &["task"], errors);
+    }
     fields.refuse(&KEYS_NOT_YET, errors);
     let deadline = fields.take("deadline").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
-    let plan = plan(&mut fields, errors);
+    let (planner, plan) = planner::read(&mut fields, errors);
     fields.finish(errors);
     Some(Agent {
         agent: AgentName::from(name?),
@@ -86,7 +84,7 @@ fn agent(root: &Item<'_>, errors: &mut Errors) -> Option<Agent> {
         description: description.to_owned(),
         message_schema: message_schema.map(|(json, _)| json),
         plan: Arc::new(plan?),
-        planner: Planner::Static,
+        planner,
         version: version.unwrap_or_else(|| VERSION_DEFAULT.to_owned()),
     })
 }
@@ -104,71 +102,4 @@ fn version(item: &Item<'_>, errors: &mut Errors) -> Option<String> {
 }
 
 /// Keys of the format that this build does not execute.
-const KEYS_NOT_YET: [&str; 4] = ["double_texting", "planning", "rules", "schedules"];
-
-/// Settings with one value that this build executes.
-fn not_yet(fields: &mut Fields<'_>, errors: &mut Errors) {
-    if let Some(item) = fields.take("planner") {
-        item.choice(&[("static", ())], &["llm", "rules"], errors);
-    }
-    if let Some(item) = fields.take("ownership") {
-        item.choice(&[("job", ())], &["task"], errors);
-    }
-}
-
-fn plan(fields: &mut Fields<'_>, errors: &mut Errors) -> Option<Plan> {
-    let parallel = fields.take("max_parallel_steps");
-    let max_parallel_steps = parallel.and_then(|item| item.integer(0, limits::PARALLEL_STEPS_MAX as u64, errors));
-    let step_timeout = fields.take("step_timeout").and_then(|item| item.span(false, limits::SPAN_MAX, errors));
-    let base = RetryPolicy::default();
-    let retry = fields.take("retry").map_or_else(|| base.clone(), |item| settings::retry(&item, &base, errors));
-    let budget = fields.take("budget").map_or_else(Budget::default, |item| settings::budget(&item, errors));
-    let model = fields.take("model").and_then(|item| settings::model(&item, errors));
-    let tools = fields.take("tools").map(|item| Tools::read(&item, errors)).unwrap_or_default();
-    let plan = fields.need("plan", errors)?;
-    let mut inner = plan.fields(errors)?;
-    let mut uses = Uses::default();
-    let defaults = Defaults { model: model.as_deref(), retry: &retry };
-    let drafts = inner.need("nodes", errors).and_then(|item| drafts(&item, &defaults, &mut uses, errors));
-    let answer = answer(&mut inner, &mut uses, errors);
-    inner.refuse(&["compensations"], errors);
-    inner.finish(errors);
-    let drafts = drafts?;
-    graph::check(&drafts, &tools, &uses, errors);
-    let nodes: Option<Vec<Node>> = drafts.into_iter().map(|draft| draft.node).collect();
-    Some(Plan {
-        answer,
-        budget,
-        max_parallel_steps: max_parallel_steps.and_then(|steps| u32::try_from(steps).ok()),
-        nodes: nodes?,
-        retry,
-        schema_version: PLAN_SCHEMA_VERSION,
-        step_timeout,
-        tools: tools.tools,
-    })
-}
-
-fn answer<'t>(fields: &mut Fields<'t>, uses: &mut Uses<'t>, errors: &mut Errors) -> Option<Json> {
-    let item = fields.take("answer")?;
-    uses.value(&item, None, errors);
-    item.json(errors)
-}
-
-fn drafts<'t>(
-    item: &Item<'t>,
-    defaults: &Defaults<'_>,
-    uses: &mut Uses<'t>,
-    errors: &mut Errors,
-) -> Option<Vec<Draft<'t>>> {
-    let items = item.list(errors)?;
-    if items.is_empty() {
-        item.wrong(errors, Code::BadValue, "is empty: a plan needs at least one node");
-    }
-    if items.len() > limits::PLAN_NODES_MAX {
-        let message =
-            format!("there are {} nodes, more than the {} that a plan may have", items.len(), limits::PLAN_NODES_MAX);
-        item.wrong(errors, Code::TooLarge, message);
-        return None;
-    }
-    Some(items.into_iter().enumerate().map(|(index, item)| nodes::read(index, item, defaults, uses, errors)).collect())
-}
+const KEYS_NOT_YET: [&str; 2] = ["double_texting", "schedules"];

@@ -25,6 +25,9 @@ use crate::settings;
 use crate::templates::{Uses, each};
 use crate::tree::Data;
 
+/// The names of all kinds.
+pub(crate) const KIND_NAMES: [&str; 10] =
+    ["agent", "condition", "critic", "job", "llm", "map", "sleep", "tool", "transform", "wait"];
 const KINDS: [(&str, Kind); 10] = [
     ("tool", Kind::Tool),
     ("llm", Kind::Llm),

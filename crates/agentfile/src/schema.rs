@@ -4,6 +4,7 @@
 use aetheris_core::limits;
 use serde_json::{Map, Value, json};
 
+use crate::nodes::KIND_NAMES;
 use crate::tools::{RESERVED, RESERVED_BEGINNING};
 
 /// The JSON Schema (draft 2020-12) of agent files, as far as this build executes them.
@@ -14,7 +15,7 @@ pub fn json_schema() -> Value {
         "title": "Aetheris agent file",
         "type": "object",
         "additionalProperties": false,
-        "required": ["agent", "plan"],
+        "required": ["agent"],
         "properties": {
             "agent": { "type": "string", "pattern": "^[a-z0-9-]{1,64}$", "description": "The agent's name." },
             "version": {
@@ -23,7 +24,7 @@ pub fn json_schema() -> Value {
             },
             "description": { "type": "string", "description": "What the agent is for." },
             "message_schema": reference("schema", "The JSON Schema of messages."),
-            "planner": { "enum": ["static"], "default": "static", "description": "Who makes the plan of a job." },
+            "planner": { "enum": ["static", "llm", "rules"], "default": "static", "description": "Who makes the plan of a job." },
             "ownership": { "enum": ["job"], "default": "job", "description": "What a worker owns." },
             "model": reference("model", "The model of llm nodes without their own."),
             "max_parallel_steps": {
@@ -40,17 +41,75 @@ pub fn json_schema() -> Value {
                 "propertyNames": { "pattern": "^[A-Za-z0-9_.-]{1,64}$" },
                 "additionalProperties": reference("tool", "A tool by its name.")
             },
-            "plan": reference("plan", "The graph of steps.")
+            "plan": reference("plan", "The graph of steps, of the static planner."),
+            "planning": planning(),
+            "rules": {
+                "description": "Graphs of steps: the plan is that of the first rule whose condition holds for the message.",
+                "type": "array", "minItems": 1, "maxItems": limits::RULES_MAX,
+                "items": object(&["plan"], with(&json!({ "when": { "$ref": "#/$defs/condition" } }), &json!({ "plan": { "$ref": "#/$defs/plan" } })))
+            }
         },
-        "$defs": definitions()
+        "allOf": [planner("llm", "planning"), planner("rules", "rules"), {
+            "if": { "not": { "required": ["planner"], "properties": { "planner": { "enum": ["llm", "rules"] } } } },
+            "then": { "required": ["plan"] },
+            "else": { "properties": { "plan": false } }
+        }],
+        "$defs": definitions(None)
     })
+}
+
+/// The JSON Schema (draft 2020-12) of a plan as it stands in an agent file, with nodes of these kinds only.
+#[must_use]
+pub fn plan_schema(kinds: Option<&[String]>) -> Value {
+    let mut schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Aetheris plan",
+        "$ref": "#/$defs/plan",
+        "$defs": definitions(kinds)
+    });
+    if let Some(definitions) = schema["$defs"].as_object_mut() {
+        for of_agents in ["tool", "onInDoubt", "budget"] {
+            definitions.remove(of_agents);
+        }
+    }
+    schema
+}
+
+/// A planner has its own key, and no other has that.
+fn planner(name: &str, key: &str) -> Value {
+    json!({
+        "if": { "required": ["planner"], "properties": { "planner": { "const": name } } },
+        "then": { "required": [key] },
+        "else": { "properties": { key: false } }
+    })
+}
+
+fn planning() -> Value {
+    let own = json!({
+        "prompt": reference("template", "What is to be planned. It may name `message` and `job`."),
+        "model": reference("model", "The model that makes plans; the agent's when absent."),
+        "max_attempts": {
+            "description": "Plans that are asked for at most.",
+            "type": "integer", "minimum": 1, "maximum": limits::PLAN_ATTEMPTS_MAX, "default": limits::PLAN_ATTEMPTS_DEFAULT
+        },
+        "max_nodes": { "type": "integer", "minimum": 1, "maximum": limits::PLAN_NODES_MAX, "default": limits::PLANNED_NODES_DEFAULT },
+        "kinds": { "description": "The kinds of nodes that a plan may have.", "type": "array", "minItems": 1, "items": { "enum": KIND_NAMES } },
+        "plan_review": { "description": "Whether a person approves the plan before anything of it runs.", "enum": ["none", "human"], "default": "none" }
+    });
+    object(&["prompt"], with(&json!({}), &own))
 }
 
 fn reference(name: &str, description: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{name}"), "description": description })
 }
 
-fn definitions() -> Value {
+fn definitions(kinds: Option<&[String]>) -> Value {
+    let of = |all: Vec<Value>| -> Vec<Value> {
+        let may = |node: &Value| {
+            kinds.is_none_or(|kinds| kinds.iter().any(|kind| node["properties"]["kind"]["const"] == kind.as_str()))
+        };
+        all.into_iter().filter(may).collect()
+    };
     json!({
         "duration": { "type": "string", "pattern": "^\\s*[0-9]+(us|ms|s|m|h|d)\\s*$", "examples": ["250ms", "30s", "5m", "24h", "7d"] },
         "id": { "type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$" },
@@ -84,7 +143,7 @@ fn definitions() -> Value {
                 "answer": reference("templates", "The job's result; the output of the last node when absent.")
             }
         },
-        "node": { "oneOf": nodes() }
+        "node": { "oneOf": of(nodes(of(items()))) }
     })
 }
 
@@ -218,7 +277,7 @@ fn on_in_doubt() -> Value {
     })
 }
 
-fn nodes() -> Vec<Value> {
+fn nodes(items: Vec<Value>) -> Vec<Value> {
     let common = json!({
         "id": { "$ref": "#/$defs/id" },
         "needs": { "type": "array", "uniqueItems": true, "items": { "$ref": "#/$defs/id" } },
@@ -264,7 +323,7 @@ fn nodes() -> Vec<Value> {
         node("sleep", &["duration"], json!({ "duration": { "$ref": "#/$defs/duration" } })),
         node("condition", &["when"], json!({})),
         node("transform", &["output"], json!({ "output": { "$ref": "#/$defs/templates" } })),
-        map(&common),
+        map(&common, items),
         critic(),
     ]
 }
@@ -293,7 +352,7 @@ fn critic() -> Value {
 }
 
 /// A map has neither tries nor a timeout of its own.
-fn map(common: &Value) -> Value {
+fn map(common: &Value, items: Vec<Value>) -> Value {
     let own = json!({
         "kind": { "const": "map" },
         "over": {
@@ -309,7 +368,7 @@ fn map(common: &Value) -> Value {
             "description": "What follows when the work for an item fails: the map fails, or its place in the list tells it.",
             "enum": ["stop", "collect"], "default": "stop"
         },
-        "do": { "description": "What is done for each item.", "oneOf": items() }
+        "do": { "description": "What is done for each item.", "oneOf": items }
     });
     let mut properties = with(common, &own);
     properties.retain(|key, _| key != "retry" && key != "timeout");

@@ -55,6 +55,11 @@ enum Kind {
 }
 
 impl<'t> Tools<'t> {
+    /// Tools that were read before, of which the names are left.
+    pub(crate) fn of(names: impl Iterator<Item = &'t str>) -> Self {
+        Self { names: names.collect(), ..Self::default() }
+    }
+
     /// Reads the mapping of tools.
     pub(crate) fn read(item: &Item<'t>, errors: &mut Errors) -> Self {
         let mut tools = Self::default();

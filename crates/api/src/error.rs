@@ -60,6 +60,10 @@ codes! {
     InvalidRequest = "invalid_request", 400, "Invalid request";
     /// A message or payload does not fit its schema; `errors` lists where.
     InvalidPayload = "invalid_payload", 400, "The payload does not fit the schema";
+    /// No rule of the agent holds for the message.
+    NoRule = "no_rule", 422, "No rule holds";
+    /// The condition of a rule cannot be evaluated for the message.
+    RuleFailed = "rule_failed", 422, "A rule cannot be evaluated";
     /// No wait of the job has that correlation key.
     WrongCorrelationKey = "wrong_correlation_key", 400, "Wrong correlation key";
     /// A signal without a correlation key.

@@ -37,6 +37,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("labels", MAY, texts),
             ("message", MUST, any),
             ("parent", MAY, parent),
+            ("planning", MAY, named::<schema::Digest>),
             ("priority", MAY, whole),
             ("run_at", MAY, named::<schema::Time>),
             ("session", MAY, text),

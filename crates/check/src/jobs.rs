@@ -1,6 +1,7 @@
 //! D1, D5, D7, D8: the job machine. B3, of a job: its pauses.
 
 use aetheris_core::event::{Event, EventKind, Recorded};
+use aetheris_core::path::StepPath;
 use aetheris_core::state::JobState;
 
 use crate::facts::Dossier;
@@ -34,7 +35,9 @@ fn moves(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
 fn made_whole(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
     let kinds: Vec<EventKind> = events.iter().take(2).map(|event| event.event.kind()).collect();
     let together = events.first().zip(events.get(1)).is_some_and(|(created, planned)| created.at == planned.at);
-    let whole = kinds == [EventKind::JobCreated, EventKind::PlanGenerated] && together;
+    let planned = kinds == [EventKind::JobCreated, EventKind::PlanGenerated] && together;
+    let planning = |event: &Event| matches!(event, Event::JobCreated(created) if created.planning.is_some());
+    let whole = planned || events.first().is_some_and(|first| planning(&first.event));
     tally.case(D5, whole, || format!("{}: it was not created with its plan in one write", facts.row.id));
 }
 
@@ -77,6 +80,8 @@ fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
                     wrong = Some(recorded.seq);
                 }
             }
+            // What makes the plan comes before it.
+            event if event.step().is_some_and(StepPath::is_planning) => {}
             Event::NodeStarted(_)
             | Event::NodeSkipped(_)
             | Event::ToolInvocationStarted(_)

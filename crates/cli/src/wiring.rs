@@ -8,7 +8,7 @@ use std::time::Duration;
 use aetheris_adapters::{Dialect, EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
 use aetheris_core::id::{InstanceId, NodeId, TenantId, WorkerId};
 use aetheris_core::limits;
-use aetheris_core::plan::{NodeKind, Work};
+use aetheris_core::plan::{Node, NodeKind, Work};
 use aetheris_core::time::Span;
 use aetheris_runtime::{Models, Runtime, Settings, Tools};
 use aetheris_scheduler::SweepOptions;
@@ -320,9 +320,12 @@ fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
             let model = match &work.kind {
                 NodeKind::Agent(agent) => &agent.model,
                 NodeKind::Critic(llm) | NodeKind::Llm(llm) => &llm.model,
+                NodeKind::Plan(planner) => &planner.model,
                 NodeKind::Condition
                 | NodeKind::Job(_)
                 | NodeKind::Map(_)
+                | NodeKind::Review
+                | NodeKind::Rules(_)
                 | NodeKind::Sleep(_)
                 | NodeKind::Tool { .. }
                 | NodeKind::Transform(_)
@@ -341,11 +344,30 @@ fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
             };
             toolbox.unusable(name, tool).into_iter().map(problem)
         });
-        let models = agent.plan.nodes.iter().enumerate().flat_map(|(place, node)| {
-            let at = format!("/plan/nodes/{place}");
-            let each = node.work.each().and_then(|each| unknown_model(format!("{at}/do"), &node.id, each));
-            [unknown_model(at, &node.id, &node.work), each].into_iter().flatten()
-        });
+        let of_graph = |at: String, nodes: &[Node]| -> Vec<AgentProblem> {
+            let of_node = |(place, node): (usize, &Node)| {
+                let at = format!("{at}/nodes/{place}");
+                let each = node.work.each().and_then(|each| unknown_model(format!("{at}/do"), &node.id, each));
+                [unknown_model(at, &node.id, &node.work), each].into_iter().flatten()
+            };
+            nodes.iter().enumerate().flat_map(of_node).collect()
+        };
+        let models = match agent.plan.planning_node() {
+            None => of_graph("/plan".to_owned(), &agent.plan.nodes),
+            Some(node) => {
+                let rules = agent.plan.rules().iter().enumerate();
+                let planned =
+                    rules.flat_map(|(place, rule)| of_graph(format!("/rules/{place}/plan"), &rule.graph.nodes));
+                let planner = unknown_model("/planning".to_owned(), &node.id, &node.work);
+                let nodes_model = match &node.work.kind {
+                    NodeKind::Plan(planner) => planner.nodes_model.as_ref(),
+                    _ => None,
+                };
+                let of_nodes = nodes_model.and_then(|model| models.knows(model).err());
+                let of_nodes = of_nodes.map(|message| AgentProblem { message, pointers: vec!["/model".to_owned()] });
+                planner.into_iter().chain(of_nodes).chain(planned).collect()
+            }
+        };
         tools.chain(models).collect()
     })
 }

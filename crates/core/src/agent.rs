@@ -14,6 +14,10 @@ use crate::time::Span;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Planner {
+    /// A model.
+    Llm,
+    /// Rules in the agent's file.
+    Rules,
     /// The graph in the agent's file.
     Static,
 }
@@ -23,6 +27,8 @@ impl Planner {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Llm => "llm",
+            Self::Rules => "rules",
             Self::Static => "static",
         }
     }
@@ -43,7 +49,7 @@ pub struct Agent {
     /// The JSON Schema of its messages: one that does not fit is refused at the send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_schema: Option<Json>,
-    /// The graph that its static planner records.
+    /// The plan in its file; where another planner makes the plans, its planning plan ([`Plan::planning_node`]).
     pub plan: Arc<Plan>,
     /// Who makes the plan.
     pub planner: Planner,
@@ -56,6 +62,22 @@ impl Agent {
     #[must_use]
     pub fn hash(&self) -> Hash {
         Hash::of(&crate::json::to_canonical(self))
+    }
+
+    /// How many nodes its plan has; of several the largest, and none where a model makes it.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        match self.planner {
+            Planner::Static => self.plan.nodes.len(),
+            Planner::Rules => self.plan.rules().iter().map(|rule| rule.graph.nodes.len()).max().unwrap_or(0),
+            Planner::Llm => 0,
+        }
+    }
+
+    /// The plan documents that it brings: its own, and those that its rules choose from.
+    pub fn plans(&self) -> impl Iterator<Item = Arc<Plan>> {
+        let chosen = self.plan.rules().iter().map(|rule| Arc::new(self.plan.with(rule.graph.clone())));
+        [Arc::clone(&self.plan)].into_iter().chain(chosen)
     }
 }
 
@@ -78,16 +100,9 @@ mod tests {
             version: "1".to_owned(),
         };
         assert_eq!(agent.hash(), Hash::of(&crate::json::to_canonical(&agent)));
-        // One file for each field; the planner has one value.
-        let Agent {
-            agent: _,
-            deadline: _,
-            description: _,
-            message_schema: _,
-            plan: _,
-            planner: Planner::Static,
-            version: _,
-        } = &agent;
+        // One file for each field.
+        let Agent { agent: _, deadline: _, description: _, message_schema: _, plan: _, planner: _, version: _ } =
+            &agent;
         let schema = |text: &str| Some(Json::new(serde_json::from_str(text).unwrap()));
         let others = [
             Agent { agent: "b".into(), ..agent.clone() },
@@ -98,6 +113,8 @@ mod tests {
             Agent { message_schema: schema("{}"), ..agent.clone() },
             Agent { message_schema: schema("{\"type\":\"object\"}"), ..agent.clone() },
             Agent { plan: Arc::new(Plan { step_timeout: Some(Span::from_secs(1)), ..plan }), ..agent.clone() },
+            Agent { planner: Planner::Llm, ..agent.clone() },
+            Agent { planner: Planner::Rules, ..agent.clone() },
             Agent { version: "2".to_owned(), ..agent.clone() },
         ];
         let hashes: std::collections::BTreeSet<Hash> = others.iter().chain([&agent]).map(Agent::hash).collect();
@@ -106,6 +123,8 @@ mod tests {
         let text = crate::json::to_canonical(&others[6]);
         let again: Agent = serde_json::from_slice(text.as_ref()).unwrap();
         assert_eq!(again.hash(), others[6].hash());
-        assert_eq!(serde_json::to_value(Planner::Static).unwrap(), Planner::Static.as_str());
+        for planner in [Planner::Llm, Planner::Rules, Planner::Static] {
+            assert_eq!(serde_json::to_value(planner).unwrap(), planner.as_str());
+        }
     }
 }

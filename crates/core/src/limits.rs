@@ -88,6 +88,14 @@ pub const KEPT_SIGNAL_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const KEPT_SIGNAL_MEMORY_MAX: usize = 128 * 1024 * 1024;
 /// Most waits one job may open.
 pub const JOB_WAITS_MAX: usize = 10_000;
+/// Plans that a model may be asked for of one job, of an agent that does not say.
+pub const PLAN_ATTEMPTS_DEFAULT: u32 = 3;
+/// The most that an agent may say.
+pub const PLAN_ATTEMPTS_MAX: u32 = 20;
+/// Nodes of a plan that a model makes, of an agent that does not say.
+pub const PLANNED_NODES_DEFAULT: u32 = 50;
+/// Most rules of an agent.
+pub const RULES_MAX: usize = 100;
 /// Most tries of one step that a policy may ask for.
 pub const RETRY_ATTEMPTS_MAX: u32 = 100;
 /// Longest back-off between two tries.

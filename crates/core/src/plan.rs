@@ -7,6 +7,7 @@ mod join;
 mod levels;
 mod map;
 mod node;
+mod planning;
 mod refine;
 mod step;
 mod tool;
@@ -17,6 +18,7 @@ pub use doubt::{DoubtPolicy, Reconcile};
 pub use join::{Join, OnFailure};
 pub use map::{MapNode, OnItemFailure};
 pub use node::{AnswerFormat, LlmNode, Node, NodeKind, OnDeadline, WaitNode, WaitType, Work};
+pub use planning::{Graph, PlanNode, Planning, Rule};
 pub use refine::refused_rounds;
 pub use step::Step;
 pub use tool::{EffectClass, HttpTool, HumanTool, Tool, ToolKind};
@@ -244,7 +246,7 @@ impl Plan {
             return Err(vec![GraphError::Cycle(self.find_cycle(&index, &order))]);
         }
         // A critic is asked about the outputs of others, and is nobody's next.
-        order.retain(|position| !matches!(self.nodes[*position].work.kind, NodeKind::Critic(_)));
+        order.retain(|position| !self.nodes[*position].work.kind.judges());
         let levels = Levels::of(self, &index, &order);
         Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, calls: self.calls(), index, levels })
     }
@@ -351,6 +353,9 @@ impl CompiledPlan {
             | NodeKind::Critic(_)
             | NodeKind::Llm(_)
             | NodeKind::Map(_)
+            | NodeKind::Plan(_)
+            | NodeKind::Review
+            | NodeKind::Rules(_)
             | NodeKind::Sleep(_)
             | NodeKind::Transform(_)
             | NodeKind::Job(_)

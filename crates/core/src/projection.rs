@@ -60,7 +60,7 @@ pub struct Projection {
     pub not_before: Option<Due>,
     /// Why it is held still, and since when.
     pub paused: Option<(PauseReason, Due)>,
-    /// Hash of its plan.
+    /// Hash of the plan that its steps belong to now ([`JobState::followed_plan`]).
     pub plan_hash: Option<Hash>,
     /// What it is doing.
     pub status: JobStatus,
@@ -101,7 +101,7 @@ impl Projection {
             error,
             not_before,
             paused: state.paused.map(|paused| (paused.reason, paused.since.map_or(Due::After(Span::ZERO), Due::At))),
-            plan_hash: state.plan.map(|plan| plan.hash),
+            plan_hash: state.followed_plan(),
             status: state.status,
             waiting,
         }

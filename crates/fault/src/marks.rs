@@ -21,6 +21,12 @@ macro_rules! marks {
 }
 
 marks! {
+    /// A plan that a model had made could not be read, or was not to be had.
+    PlanRejected,
+    /// A person did not approve of a plan.
+    PlanDeclined,
+    /// A run has recorded the plan that was made in it, and followed it.
+    PlanMade,
     /// A person had answered the question of a tool.
     QuestionAnswered,
     /// The same of one that the model of a loop had asked.

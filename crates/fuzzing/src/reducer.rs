@@ -84,6 +84,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
             labels: BTreeMap::new(),
             message: value(a),
             parent: None,
+            planning: None,
             priority: i32::from(b),
             run_at: optional(c, |c| Timestamp::from_micros(i64::from(c))),
             session: optional(b, |_| "s".into()),

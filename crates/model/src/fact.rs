@@ -457,6 +457,7 @@ pub fn beginning(program: &Program, sent: Sent) -> Vec<Event> {
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
         parent: None,
+        planning: None,
         priority: 0,
         run_at: sent.later.then_some(MOMENT),
         session: sent.session.then(|| SessionId::from("s")),

@@ -48,7 +48,7 @@ impl Draft<'_> {
     /// A fact of production's in its short form, with all that is written because of it. What only a run can record is
     /// told by the run.
     pub(crate) fn entry(&self, fact: FullFact, run: Option<&Run>) -> Result<Entry, Stop> {
-        let FullFact { effect, event, inbox, ledger } = fact;
+        let FullFact { effect, event, inbox, ledger, plan: _ } = fact;
         let short = self.short(&event, run).ok_or(Stop::Corrupt)?;
         let mut entry = Entry::of(short);
         if let Some(effect) = effect {

@@ -120,7 +120,9 @@ WITH before AS (
 SELECT job || ' ' || seq AS place,
        CASE WHEN NOT coalesce(CASE kind
                 WHEN 'job_created' THEN job_before = 'none' AND seq = 1
-                WHEN 'plan_generated' THEN job_before = 'pending' AND seq = 2
+                -- With the job, or by the run that has made it.
+                WHEN 'plan_generated' THEN iif((SELECT c.payload ->> 'planning' FROM events c WHERE c.job = both.job AND c.seq = 1) IS NULL,
+                    job_before = 'pending' AND seq = 2, job_before = 'running' AND NOT pausing)
                 WHEN 'job_claimed' THEN job_before = 'pending'
                 -- Behind an order to end or to pause only that follows, and what is known of the call that is under way.
                 WHEN 'job_requeued' THEN NOT ending AND NOT pausing

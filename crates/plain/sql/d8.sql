@@ -4,7 +4,9 @@ WITH plans AS (
     FROM events WHERE kind = 'plan_generated'
 ), steps AS (
     SELECT job, min(seq) AS seq FROM events
-    WHERE kind IN ('node_started', 'node_skipped', 'tool_invocation_started', 'value_recorded', 'node_refining', 'child_started', 'child_ended') GROUP BY job
+    WHERE kind IN ('node_started', 'node_skipped', 'tool_invocation_started', 'value_recorded', 'node_refining', 'child_started', 'child_ended')
+      -- What makes the plan comes before it.
+      AND payload ->> 'node' NOT GLOB '$plan*' GROUP BY job
 )
 SELECT s.job AS place,
        CASE WHEN NOT EXISTS (SELECT 1 FROM plans p WHERE p.job = s.job AND p.seq < s.seq)

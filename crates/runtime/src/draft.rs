@@ -22,8 +22,8 @@ use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_core::{json, limits};
 use aetheris_store::{
-    Checkpoint, CommitError, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, Purpose,
-    Store, StoreError, UnitOfWork,
+    Checkpoint, CommitError, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, PlanDocument,
+    Purpose, Store, StoreError, UnitOfWork,
 };
 
 /// One fact with everything that is written because of it.
@@ -37,13 +37,15 @@ pub struct Fact {
     pub inbox: Option<InboxWrite>,
     /// Its change of the ledger.
     pub ledger: Option<LedgerWrite>,
+    /// The plan that it records.
+    pub plan: Option<PlanDocument>,
 }
 
 impl Fact {
     /// A fact that changes nothing beside the job's state.
     #[must_use]
     pub fn of(event: impl Into<Event>) -> Self {
-        Self { effect: None, event: event.into(), inbox: None, ledger: None }
+        Self { effect: None, event: event.into(), inbox: None, ledger: None, plan: None }
     }
 
     /// The fact with its change of the ledger.
@@ -56,6 +58,12 @@ impl Fact {
     #[must_use]
     pub fn with_effect(event: impl Into<Event>, effect: NewEffect, ledger: LedgerWrite) -> Self {
         Self { effect: Some(effect), ..Self::with_ledger(event, ledger) }
+    }
+
+    /// The fact with the plan that it records.
+    #[must_use]
+    pub fn with_plan(event: impl Into<Event>, plan: PlanDocument) -> Self {
+        Self { plan: Some(plan), ..Self::of(event) }
     }
 
     /// The fact with its change of the inbox.
@@ -274,6 +282,7 @@ impl Draft {
             unit.effects.extend(entry.fact.effect.clone());
             unit.inbox.extend(entry.fact.inbox.clone());
             unit.ledger.extend(entry.fact.ledger.clone());
+            unit.plan = unit.plan.or_else(|| entry.fact.plan.clone());
             if let Event::TimerSet(timer) = &entry.fact.event {
                 set.push(timer.timer.clone());
             }

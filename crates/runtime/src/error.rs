@@ -41,6 +41,12 @@ pub enum OpError {
         /// What was judged.
         what: &'static str,
     },
+    /// No rule of the agent holds for the message.
+    #[error("{0}")]
+    NoRule(String),
+    /// The condition of a rule neither holds for the message nor does not.
+    #[error("{0}")]
+    RuleFailed(String),
     /// No wait of the job has that key.
     #[error("job {job} has no wait with the correlation key `{key}`{}", waiting_for(.waiting))]
     WrongCorrelationKey {
@@ -146,6 +152,8 @@ impl OpError {
             | Self::InvocationNotFound { .. }
             | Self::InvalidPayload { .. }
             | Self::InvalidRequest(_)
+            | Self::NoRule(_)
+            | Self::RuleFailed(_)
             | Self::WrongCorrelationKey { .. }
             | Self::WrongWaitType { .. }
             | Self::JobFinished { .. }

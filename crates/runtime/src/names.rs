@@ -91,7 +91,7 @@ pub(crate) fn named_in(node: &Node, critic: Option<&Node>) -> BTreeSet<NodeId> {
 }
 
 fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
-    let rounds = if matches!(work.kind, NodeKind::Critic(_)) { Rounds::OfCritic } else { Rounds::Own };
+    let rounds = if work.kind.judges() { Rounds::OfCritic } else { Rounds::Own };
     let standing = Standing { draws: true, item, place: Place::Plan, rounds };
     let mut text = |text: &str| {
         found.extend(aetheris_expr::check_template(text, standing).map(|names| names.nodes).unwrap_or_default());
@@ -113,7 +113,8 @@ fn named_by(work: &Work, item: Option<&str>, found: &mut BTreeSet<NodeId>) {
         NodeKind::Wait(wait) => {
             [&wait.correlation_key, &wait.reason].into_iter().flatten().for_each(|part| text(part));
         }
-        NodeKind::Condition | NodeKind::Sleep(_) => {}
+        NodeKind::Plan(planner) => text(&planner.prompt),
+        NodeKind::Condition | NodeKind::Review | NodeKind::Rules(_) | NodeKind::Sleep(_) => {}
     }
     while let Some(value) = values.pop() {
         match value {

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use aetheris_core::hash::Hash;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
-use aetheris_core::plan::CompiledPlan;
+use aetheris_core::plan::{CompiledPlan, Plan};
 use aetheris_core::schema::Violation;
+use aetheris_core::state::JobState;
 use aetheris_schema::{Effort, Problem, Schema};
 use aetheris_store::Store;
 use aetheris_store::kept::Kept;
@@ -59,6 +60,21 @@ impl Plans {
         let takes = compiled.plan().memory();
         lock(&self.plans).keep(hash, Arc::clone(&compiled), takes);
         Ok(compiled)
+    }
+
+    /// The plan of a job as people are shown it: where the job had it made, with the steps of that before its own.
+    ///
+    /// # Errors
+    /// As [`Plans::get`].
+    pub async fn of_job(&self, store: &dyn Store, state: &JobState) -> Result<Option<Arc<CompiledPlan>>, OpError> {
+        let Some(hash) = state.followed_plan() else { return Ok(None) };
+        let plan = self.get(store, hash).await?;
+        let Some(planning) = state.planning.filter(|planning| *planning != hash) else { return Ok(Some(plan)) };
+        let planning = self.get(store, planning).await?;
+        let nodes = planning.plan().nodes.iter().chain(&plan.plan().nodes).cloned().collect();
+        let both = Arc::new(Plan { nodes, ..plan.plan().clone() });
+        let unreadable = |_| OpError::Corrupt(format!("the plan {hash} cannot stand behind its planning"));
+        both.compile().map(|both| Some(Arc::new(both))).map_err(unreadable)
     }
 
     /// In what a value does not fit a schema; nothing where it does. Work that takes long is done beside the

@@ -91,6 +91,8 @@ pub fn code_of(error: &OpError) -> ErrorCode {
         OpError::InvocationNotFound { .. } => ErrorCode::InvocationNotFound,
         OpError::InvalidRequest(_) | OpError::WrongWaitType { .. } => ErrorCode::InvalidRequest,
         OpError::InvalidPayload { .. } => ErrorCode::InvalidPayload,
+        OpError::NoRule(_) => ErrorCode::NoRule,
+        OpError::RuleFailed(_) => ErrorCode::RuleFailed,
         OpError::WrongCorrelationKey { .. } => ErrorCode::WrongCorrelationKey,
         OpError::JobFinished { .. } => ErrorCode::JobFinished,
         OpError::WaitOver(_) => ErrorCode::WaitOver,

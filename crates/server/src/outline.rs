@@ -449,6 +449,7 @@ mod tests {
                 labels,
                 message: much(),
                 parent: None,
+                planning: None,
                 priority: 0,
                 run_at: None,
                 session: None,

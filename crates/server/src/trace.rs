@@ -100,6 +100,11 @@ impl Tracing {
         }
     }
 
+    /// The job as far as it was told.
+    pub fn state(&self) -> &JobState {
+        &self.state
+    }
+
     /// The trace, of the job's row at the same place.
     #[must_use]
     pub fn view(
@@ -295,6 +300,8 @@ fn step(
     // What its critic has said of it stands with the critic.
     let of_critic = state.steps.get(&path.critic()).and_then(|critic| critic.verdict);
     let verdict = if step.verdict == Some(Verdict::Pending) { of_critic.or(step.verdict) } else { step.verdict };
+    let asks = plan.and_then(|plan| plan.tool_of(work)).is_some_and(|(_, tool)| tool.kind.human().is_some());
+    let waits = work.kind.waits() || asks;
     let by = if step.verdict == Some(Verdict::Reject) { Judge::Schema } else { Judge::Critic };
     TraceStep {
         answered: told.answered,
@@ -302,7 +309,7 @@ fn step(
         child: step.child.as_ref().map(view::child_of),
         doubts: told.doubts,
         // A step in doubt waits as well, and does not end by it.
-        ended_by: told.ended_by.filter(|_| work.kind.waits()).map(str::to_owned),
+        ended_by: told.ended_by.filter(|_| waits).map(str::to_owned),
         error: step.error.as_ref().map(|error| view::reason(error, None)),
         feedback: step.feedback.clone(),
         finished_at: step.finished_at,

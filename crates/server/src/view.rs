@@ -29,7 +29,7 @@ pub fn agent(row: &AgentRow, with_source: bool) -> AgentView {
         deadline: row.agent.deadline,
         description: row.agent.description.clone(),
         hash: row.hash,
-        nodes: u32::try_from(row.agent.plan.nodes.len()).unwrap_or(u32::MAX),
+        nodes: u32::try_from(row.agent.nodes()).unwrap_or(u32::MAX),
         plan_hash: row.plan_hash,
         planner: row.agent.planner.as_str().to_owned(),
         source: with_source.then(|| row.source.clone()),

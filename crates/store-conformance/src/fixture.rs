@@ -149,6 +149,7 @@ pub fn create_unit(ids: &Ids, message: &Message) -> UnitOfWork {
         labels: message.labels.clone(),
         message: message.message.clone(),
         parent: None,
+        planning: None,
         priority: message.priority,
         run_at: message.run_at,
         session: message.session.clone(),

@@ -13,6 +13,7 @@ use aetheris_store::decide::{LedgerChange, Moments, Writes};
 use aetheris_store::{Committed, InboxWrite, LeaseChange, NewJob, UnitOfWork};
 use rusqlite::{ToSql, params};
 
+use crate::agents;
 use crate::codes::{Code, count, int};
 use crate::error::Error;
 use crate::promises;
@@ -49,6 +50,9 @@ pub(crate) fn put(
     inbox(tx, unit, num)?;
     timers(tx, unit)?;
     outbox(tx, unit)?;
+    if let Some(document) = &unit.plan {
+        agents::plan_document(tx, &document.plan)?;
+    }
     if let Some(checkpoint) = &unit.checkpoint {
         tx.run(Query::CheckpointPut, params![num, int(checkpoint.seq), checkpoint.version, checkpoint.state])?;
     }

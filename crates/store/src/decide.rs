@@ -186,9 +186,11 @@ fn follows(unit: &UnitOfWork) -> bool {
     unit.create.is_none() && !unit.events.is_empty()
 }
 
+/// The plan that it records and the store has to have.
 fn recorded_plan(unit: &UnitOfWork) -> Option<Hash> {
     let recorded = unit.events.iter().any(|event| event.kind == EventKind::PlanGenerated);
-    unit.row.as_ref().and_then(|row| row.plan_hash).filter(|_| recorded)
+    // A document that comes with the unit is there with it.
+    unit.row.as_ref().and_then(|row| row.plan_hash).filter(|_| recorded && unit.plan.is_none())
 }
 
 /// The first checks, which need the job's row and nothing else: whether it is there, guard, lease and sequence. A backend

@@ -12,6 +12,7 @@ use aetheris_core::limits;
 use aetheris_core::time::{Reading, Timestamp};
 
 use crate::error::{ErrorKind, Refusal, StoreError};
+use crate::query::PlanDocument;
 use crate::unit::{ExpectedSignals, InboxWrite, LedgerWrite, NewEffect, UnitOfWork};
 
 /// The envelope that a bounded value may have around it in an event or in evidence, in bytes.
@@ -40,10 +41,20 @@ pub(crate) fn shape(unit: &UnitOfWork) -> Result<(), StoreError> {
         && unit.row.as_ref().is_none_or(|row| row.plan_hash.is_none())
     {
         "a recorded plan is named in the row"
+    } else if unit.plan.as_ref().is_some_and(|document| !records(unit, document)) {
+        "a plan document comes with the event and the row that name it"
     } else {
         return Ok(());
     };
     Err(StoreError::new(ErrorKind::Invalid, "commit", wrong))
+}
+
+/// Whether a unit records the plan of a document.
+fn records(unit: &UnitOfWork, document: &PlanDocument) -> bool {
+    let named = unit.row.as_ref().and_then(|row| row.plan_hash) == Some(document.hash);
+    named
+        && document.plan.hash() == document.hash
+        && unit.events.iter().any(|event| event.kind == EventKind::PlanGenerated)
 }
 
 /// Permissions need the writer's own unexpired lease; every other write needs only its guard.

@@ -15,7 +15,7 @@ use aetheris_core::projection::{Projection, Promise, TimerChange};
 use aetheris_core::state::JobState;
 use aetheris_core::time::Timestamp;
 
-use crate::query::Evidence;
+use crate::query::{Evidence, PlanDocument};
 
 /// What a unit is for; names it in logs, metrics and crash points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -286,6 +286,8 @@ pub struct UnitOfWork {
     pub outbox: Vec<Promise>,
     /// Whether the author keeps working while this is written. A store need not spin for the answer then.
     pub overlaps: bool,
+    /// The document of the plan that it records, where the store may not have it.
+    pub plan: Option<PlanDocument>,
     /// What it is for.
     pub purpose: Purpose,
     /// The derived part of the row, where it may have changed.
@@ -315,6 +317,7 @@ impl UnitOfWork {
             ledger: Vec::new(),
             outbox: Vec::new(),
             overlaps: false,
+            plan: None,
             purpose,
             row: None,
             timers: Vec::new(),

@@ -142,6 +142,7 @@ pub(super) fn created() -> JobCreated {
         labels: BTreeMap::new(),
         message: Json::null(),
         parent: None,
+        planning: None,
         priority: 0,
         run_at: None,
         session: None,

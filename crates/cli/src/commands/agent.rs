@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use aetheris_api::{AgentList, AgentPut, AgentView};
-use aetheris_core::agent::Agent;
+use aetheris_core::agent::{Agent, Planner};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::AgentName;
 use serde_json::{Value, json};
@@ -43,7 +43,11 @@ fn check(files: &[PathBuf], context: &Context) -> Result<Exit, Error> {
 
 fn good(path: &Path, agent: &Agent, context: &Context) -> String {
     let sign = context.out.style.paint(Tone::Good, "✓");
-    let nodes = counted(agent.plan.nodes.len(), "node");
+    let nodes = match agent.planner {
+        Planner::Static => counted(agent.nodes(), "node"),
+        Planner::Rules => counted(agent.plan.rules().len(), "rule"),
+        Planner::Llm => "planned by a model".to_owned(),
+    };
     format!("{sign} {}: agent {} version {}, {nodes}", shown(path), agent.agent, agent.version)
 }
 

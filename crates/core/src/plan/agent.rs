@@ -134,6 +134,9 @@ impl Work {
             | NodeKind::Job(_)
             | NodeKind::Llm(_)
             | NodeKind::Map(_)
+            | NodeKind::Plan(_)
+            | NodeKind::Review
+            | NodeKind::Rules(_)
             | NodeKind::Sleep(_)
             | NodeKind::Transform(_)
             | NodeKind::Wait(_) => (None, &[][..]),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentNode, JobNode, Join, MapNode, OnFailure};
+use super::{AgentNode, JobNode, Join, MapNode, OnFailure, PlanNode, Rule};
 use crate::id::{NodeId, ToolName};
 use crate::json::Json;
 use crate::retry::RetryPolicy;
@@ -122,6 +122,12 @@ pub enum NodeKind {
     Llm(LlmNode),
     /// The same work for each item of a list.
     Map(MapNode),
+    /// A model makes the job's plan.
+    Plan(PlanNode),
+    /// A person is asked about a plan that was made.
+    Review,
+    /// The job's plan is that of the first of these that holds.
+    Rules(Vec<Rule>),
     /// A durable pause.
     Sleep(Span),
     /// A tool call with its input, whose texts are templates.
@@ -148,6 +154,9 @@ impl NodeKind {
             Self::Job(_) => "job",
             Self::Llm(_) => "llm",
             Self::Map(_) => "map",
+            Self::Plan(_) => "plan",
+            Self::Review => "review",
+            Self::Rules(_) => "rules",
             Self::Sleep(_) => "sleep",
             Self::Tool { .. } => "tool",
             Self::Transform(_) => "transform",
@@ -159,15 +168,36 @@ impl NodeKind {
     #[must_use]
     pub const fn waits(&self) -> bool {
         match self {
-            Self::Sleep(_) | Self::Wait(_) => true,
+            Self::Review | Self::Sleep(_) | Self::Wait(_) => true,
             Self::Agent(_)
             | Self::Condition
             | Self::Critic(_)
             | Self::Job(_)
             | Self::Llm(_)
             | Self::Map(_)
+            | Self::Plan(_)
+            | Self::Rules(_)
             | Self::Tool { .. }
             | Self::Transform(_) => false,
+        }
+    }
+
+    /// Whether it judges the outputs of others, and is scheduled with them alone.
+    #[must_use]
+    pub const fn judges(&self) -> bool {
+        match self {
+            Self::Critic(_) | Self::Review => true,
+            Self::Agent(_)
+            | Self::Condition
+            | Self::Job(_)
+            | Self::Llm(_)
+            | Self::Map(_)
+            | Self::Plan(_)
+            | Self::Rules(_)
+            | Self::Sleep(_)
+            | Self::Tool { .. }
+            | Self::Transform(_)
+            | Self::Wait(_) => false,
         }
     }
 
@@ -176,7 +206,14 @@ impl NodeKind {
     pub const fn is_for_items(&self) -> bool {
         match self {
             Self::Agent(_) | Self::Job(_) | Self::Llm(_) | Self::Tool { .. } | Self::Transform(_) => true,
-            Self::Condition | Self::Critic(_) | Self::Map(_) | Self::Sleep(_) | Self::Wait(_) => false,
+            Self::Condition
+            | Self::Critic(_)
+            | Self::Map(_)
+            | Self::Plan(_)
+            | Self::Review
+            | Self::Rules(_)
+            | Self::Sleep(_)
+            | Self::Wait(_) => false,
         }
     }
 }
@@ -228,6 +265,9 @@ impl Work {
             | NodeKind::Critic(_)
             | NodeKind::Job(_)
             | NodeKind::Llm(_)
+            | NodeKind::Plan(_)
+            | NodeKind::Review
+            | NodeKind::Rules(_)
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }
             | NodeKind::Transform(_)
@@ -245,6 +285,9 @@ impl Work {
             | NodeKind::Job(_)
             | NodeKind::Llm(_)
             | NodeKind::Map(_)
+            | NodeKind::Plan(_)
+            | NodeKind::Review
+            | NodeKind::Rules(_)
             | NodeKind::Sleep(_)
             | NodeKind::Tool { .. }
             | NodeKind::Transform(_)

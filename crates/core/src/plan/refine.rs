@@ -21,6 +21,7 @@ impl Node {
     pub fn is_judged(&self) -> bool {
         self.critic.is_some()
             || self.work.validate.is_some()
+            || matches!(self.work.kind, NodeKind::Plan(_))
             || self.work.each().is_some_and(|each| each.validate.is_some())
     }
 }
@@ -38,7 +39,7 @@ impl CompiledPlan {
 impl Plan {
     /// What contradicts itself about critics and refining.
     pub(super) fn check_refining(&self, errors: &mut Vec<GraphError>) {
-        let is_critic = |node: &&Node| matches!(node.work.kind, NodeKind::Critic(_));
+        let is_critic = |node: &&Node| node.work.kind.judges();
         let critics: BTreeSet<&NodeId> = self.nodes.iter().filter(is_critic).map(|node| &node.id).collect();
         for node in &self.nodes {
             let of = || node.id.clone();
@@ -76,6 +77,9 @@ pub fn refused_rounds(node: &Node, tools: &BTreeMap<ToolName, Tool>) -> Vec<Grap
         | NodeKind::Condition
         | NodeKind::Critic(_)
         | NodeKind::Llm(_)
+        | NodeKind::Plan(_)
+        | NodeKind::Review
+        | NodeKind::Rules(_)
         | NodeKind::Sleep(_)
         | NodeKind::Tool { .. }
         | NodeKind::Transform(_)

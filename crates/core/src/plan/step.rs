@@ -1,6 +1,6 @@
 //! A step as its plan describes it: where it is, and what is done there.
 
-use super::{CompiledPlan, MapNode, Node, Work};
+use super::{CompiledPlan, MapNode, Node, NodeKind, Work};
 use crate::id::ToolName;
 use crate::path::StepPath;
 
@@ -34,7 +34,8 @@ impl<'p> Step<'p> {
     #[must_use]
     pub fn is_judged(&self) -> bool {
         let of_node = self.path.item().is_none() && !self.path.is_critic() && self.path.is_outside_loop();
-        self.work.validate.is_some() || (of_node && self.node.critic.is_some())
+        let by_itself = matches!(self.work.kind, NodeKind::Plan(_));
+        self.work.validate.is_some() || (of_node && (self.node.critic.is_some() || by_itself))
     }
 
     /// Whether the job goes on over a failure of it: its node says so, or collects those of its items.

@@ -8,7 +8,7 @@ use crate::job::{IllegalJobMove, JobStatus, JobTrigger};
 use crate::lease::Fence;
 use crate::limits;
 use crate::path::StepPath;
-use crate::step::{IllegalStepMove, StepTrigger};
+use crate::step::{IllegalStepMove, StepStatus, StepTrigger};
 use crate::time::{Span, Timestamp};
 
 /// Why an event cannot follow the ones before it.
@@ -117,6 +117,7 @@ impl JobState {
             Event::NodeRetryScheduled(e) => self.retry_scheduled(e)?,
             Event::NodeSkipped(e) => {
                 self.within_run()?;
+                self.require_plan(&e.node)?;
                 if !e.node.is_base() {
                     return Err(Illegal::Contradiction(format!(
                         "`{}` is a part of a step that is not skipped",
@@ -188,12 +189,17 @@ impl JobState {
         self.session.clone_from(&e.session);
         self.tenant = e.tenant.clone();
         self.not_before = e.run_at;
+        self.planning = e.planning;
         self.priority = e.priority;
     }
 
     fn planned(&mut self, e: &event::PlanGenerated) -> Result<(), Illegal> {
         let expected = self.plan.map_or(1, |plan| plan.version + 1);
-        if e.plan_version != expected || self.status != JobStatus::Pending {
+        // A plan that is made is recorded by the run that has made it.
+        let made = self.planning.is_some() && self.plan.is_none();
+        let status = if made { JobStatus::Running } else { JobStatus::Pending };
+        let is_made = !made || self.step_status(&StepPath::planning()) == StepStatus::Completed;
+        if e.plan_version != expected || self.status != status || !is_made {
             return Err(Illegal::Contradiction(format!(
                 "plan version {} cannot follow {}",
                 e.plan_version,
@@ -262,12 +268,20 @@ impl JobState {
         Ok(())
     }
 
+    /// What makes the plan comes before the plan, and nothing else does.
+    fn require_plan(&self, node: &StepPath) -> Result<(), Illegal> {
+        match (self.plan.is_some(), node.is_planning()) {
+            (true, false) => Ok(()),
+            (false, true) if self.planning.is_some() => Ok(()),
+            (false, _) => Err(Illegal::NoPlan(node.clone())),
+            (true, true) => Err(Illegal::Contradiction(format!("`{node}`: the job has its plan"))),
+        }
+    }
+
     fn node_started(&mut self, e: &event::NodeStarted) -> Result<(), Illegal> {
         self.refuse_when_ending()?;
         self.within_run()?;
-        if self.plan.is_none() {
-            return Err(Illegal::NoPlan(e.node.clone()));
-        }
+        self.require_plan(&e.node)?;
         self.require_current_part(&e.node)?;
         let step = self.step(&e.node, StepTrigger::Start)?;
         step.tries += 1;

@@ -367,6 +367,9 @@ pub struct JobState {
     pub paused: Option<Paused>,
     /// Its plan.
     pub plan: Option<PlanRef>,
+    /// Hash of the planning plan by which its plan is made. Left out where it was recorded with the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub planning: Option<Hash>,
     /// Higher is earlier.
     pub priority: i32,
     /// Reclaims since a node last finished.
@@ -392,6 +395,12 @@ pub struct JobState {
 }
 
 impl JobState {
+    /// Hash of the plan that its steps belong to now: while its plan is made, that of its planning.
+    #[must_use]
+    pub fn followed_plan(&self) -> Option<Hash> {
+        self.plan.map(|plan| plan.hash).or(self.planning)
+    }
+
     /// The state of a job of which no event is known yet.
     #[must_use]
     pub fn new(id: JobId) -> Self {
@@ -415,6 +424,7 @@ impl JobState {
             parent: None,
             paused: None,
             plan: None,
+            planning: None,
             priority: 0,
             reclaims: 0,
             seq: 0,
@@ -442,7 +452,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 9;
+    pub const VERSION: u16 = 10;
 
     /// The hash of the canonical form of this state.
     #[must_use]

@@ -51,12 +51,15 @@ impl JobState {
             if let Some(turn) = e.turn.as_deref() {
                 self.turn_ended(&e.node, turn);
             }
-            return match e.verdict {
-                None => Ok(()),
-                Some(_) => {
-                    Err(Illegal::Contradiction(format!("`{}` is a part of a loop, which nobody judges", e.node)))
-                }
-            };
+            // What its tool has answered may not fit; nobody else judges it.
+            let of_tool = e.verdict == Some(Verdict::Reject) && e.node.call().is_some();
+            if e.verdict.is_some() && !of_tool {
+                return Err(Illegal::Contradiction(format!("`{}` is a part of a loop, which nobody judges", e.node)));
+            }
+            if let Some(step) = self.steps.get_mut(&e.node) {
+                step.verdict = e.verdict;
+            }
+            return Ok(());
         }
         let refused = |why: &str| Err(Illegal::Contradiction(format!("node `{}`: {why}", e.node)));
         let step = self.steps.get_mut(&e.node);

@@ -94,7 +94,7 @@ impl JobState {
         let blocked = self.unblock(&e.node, phase)?;
         if blocked.doubt {
             if !matches!(e.by, WaitEnd::Time) {
-                return Err(Illegal::Contradiction("only time ends the wait of a doubt's policy".to_owned()));
+                return Err(Illegal::Contradiction("a signal never answers a doubt".to_owned()));
             }
             if let Some(doubt) = self.steps.get_mut(&e.node).and_then(|step| step.doubt.as_mut()) {
                 doubt.waited = true;

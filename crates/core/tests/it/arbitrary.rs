@@ -46,6 +46,7 @@ fn created() -> impl Strategy<Value = Event> {
             labels: BTreeMap::from([("k".to_owned(), "v".to_owned())]),
             message,
             parent: None,
+            planning: None,
             priority: 3,
             run_at: Some(Timestamp::from_micros(7)),
             session: session.map(Into::into),

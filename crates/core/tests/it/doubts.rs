@@ -39,6 +39,7 @@ fn called() -> JobState {
             labels: std::collections::BTreeMap::new(),
             message: Json::null(),
             parent: None,
+            planning: None,
             priority: 0,
             run_at: None,
             session: None,

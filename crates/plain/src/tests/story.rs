@@ -225,6 +225,7 @@ pub(super) fn created() -> JobCreated {
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
         parent: None,
+        planning: None,
         priority: 0,
         run_at: None,
         session: None,

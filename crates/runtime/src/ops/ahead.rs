@@ -12,7 +12,7 @@ use aetheris_expr::{Context, Round, Scope};
 use crate::aside::rendered;
 use crate::load::Loaded;
 use crate::names;
-use crate::run::asking_step;
+use crate::run::{asking_step, review};
 
 /// What a wait takes.
 #[derive(Debug, Clone, Copy)]
@@ -28,12 +28,15 @@ impl<'p> Takes<'p> {
         match &work.kind {
             NodeKind::Wait(wait) => Some(Self { schema: wait.schema.as_ref(), wait_type: wait.wait_type }),
             NodeKind::Tool { .. } => asked_in(plan, work).map(Self::from),
+            NodeKind::Review => Some(Self { schema: Some(review::schema()), wait_type: WaitType::Human }),
             NodeKind::Agent(_)
             | NodeKind::Condition
             | NodeKind::Job(_)
             | NodeKind::Critic(_)
             | NodeKind::Llm(_)
             | NodeKind::Map(_)
+            | NodeKind::Plan(_)
+            | NodeKind::Rules(_)
             | NodeKind::Sleep(_)
             | NodeKind::Transform(_) => None,
         }
@@ -162,7 +165,7 @@ fn asked_by_tool<'p>(state: &JobState, plan: &'p CompiledPlan, key: &str) -> Opt
     if !open(&node.id.clone().into()) || !open(&of_loop.base()) || !open(&of_loop) || !is_item {
         return None;
     }
-    let whole = plan.step_of(&of_loop, None)?;
+    let whole = plan.step_of(&of_loop, None).filter(|step| of_loop.round() == 0 || step.is_judged())?;
     if path.is_outside_loop() {
         let takes = Takes::from(asked_in(plan, whole.work)?);
         return is_ahead(state.steps.get(&path)).then_some(Some(takes));

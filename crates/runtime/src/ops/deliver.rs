@@ -1,6 +1,7 @@
 //! What units have promised beside their jobs: done once, by whichever process gets there first. Each promise goes with the
 //! unit that keeps it, so a crash cannot come between the two.
 
+use aetheris_core::agent::Planner;
 use aetheris_core::event::{ChildEnded, ChildOutcome, ChildStarted, EndCause, Event, JobCreated, PlanGenerated};
 use aetheris_core::event::{TimerId, TimerSet};
 use aetheris_core::id::JobId;
@@ -180,6 +181,7 @@ impl Runtime {
 
     async fn facts_of_child(&self, parent: &JobRow, started: &ChildStarted) -> Result<Draft, OpError> {
         let ids = self.system.ids.as_ref();
+        let planned = started.planner != Planner::Static.as_str();
         let mut draft = Draft::new(JobState::new(started.child), Guard::Outside, LastCheckpoint::default());
         draft.push(
             ids,
@@ -190,21 +192,18 @@ impl Runtime {
                 labels: std::collections::BTreeMap::new(),
                 message: started.message.clone(),
                 parent: Some(started.parent(parent.id)),
+                planning: Some(started.plan_hash).filter(|_| planned),
                 priority: parent.priority,
                 run_at: None,
                 session: started.session.clone(),
                 tenant: parent.tenant.clone(),
             },
         )?;
-        draft.push(
-            ids,
-            PlanGenerated {
-                plan_hash: started.plan_hash,
-                plan_version: 1,
-                planner: started.planner.clone(),
-                planner_version: self.settings.execution_version.clone(),
-            },
-        )?;
+        if !planned {
+            let planner_version = self.settings.execution_version.clone();
+            let (plan_hash, planner) = (started.plan_hash, started.planner.clone());
+            draft.push(ids, PlanGenerated { plan_hash, plan_version: 1, planner, planner_version })?;
+        }
         if let Some(after_us) = self.deadline_of(started).await? {
             draft.push(ids, TimerSet { after_us, timer: TimerId::Deadline })?;
         }

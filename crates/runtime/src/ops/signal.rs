@@ -72,7 +72,9 @@ impl Runtime {
         loop {
             let loaded = rounds.look().await?;
             let plan = self.plan_of(&loaded).await?;
-            let ahead = upcoming(&loaded, plan.as_deref(), &incoming.correlation_key);
+            // While its plan is made nothing is known of what it will wait for.
+            let own = plan.as_deref().filter(|_| loaded.state.plan.is_some());
+            let ahead = upcoming(&loaded, own, &incoming.correlation_key);
             let question = Incoming {
                 key: incoming.correlation_key.clone(),
                 payload_hash: incoming.payload.hash(),
@@ -127,10 +129,10 @@ impl Runtime {
         }
     }
 
-    /// The plan that a job is pinned to, if it has begun.
+    /// The plan that a job follows now, if it has begun.
     async fn plan_of(&self, loaded: &Loaded) -> Result<Option<Arc<CompiledPlan>>, OpError> {
-        match loaded.state.plan {
-            Some(plan) => Ok(Some(self.plans.get(self.store.as_ref(), plan.hash).await?)),
+        match loaded.state.followed_plan() {
+            Some(hash) => Ok(Some(self.plans.get(self.store.as_ref(), hash).await?)),
             None => Ok(None),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use aetheris_core::agent::Planner;
 use aetheris_core::event::{JobCreated, PlanGenerated, TimerId, TimerSet};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, JobId, SessionId};
@@ -11,12 +12,14 @@ use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::limits;
 use aetheris_core::state::JobState;
 use aetheris_core::time::{Span, Timestamp};
+use aetheris_expr::{Context, JobNames, Scope};
 use aetheris_store::unit::ClientKey;
 use aetheris_store::{AgentRow, NewJob, Purpose, Refusal};
 
 use crate::Runtime;
 use crate::draft::{Draft, LastCheckpoint, WriteError};
 use crate::error::OpError;
+use crate::run::rules;
 
 /// A message for an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -112,7 +115,14 @@ impl Runtime {
             }
         }
         let job = JobId::from_u128(self.system.ids.ordered());
-        let draft = self.first_facts(job, &row, &submission, &message)?;
+        let plan = match self.plan_for(job, &row, &submission, &message) {
+            Ok(plan) => plan,
+            Err(error) => {
+                let earlier = self.sent_before(agent, &submission, &message).await?;
+                return earlier.ok_or(error);
+            }
+        };
+        let draft = self.first_facts(job, (&row, plan), &submission, &message)?;
         aetheris_fault::crash_point!("ops.create.decided");
         let key = submission.client_key.as_ref();
         let key = key.filter(|_| !aetheris_fault::planted!("client-key-ignored"));
@@ -146,6 +156,39 @@ impl Runtime {
         }
     }
 
+    /// The plan of a message, where it is known before a model is asked.
+    ///
+    /// # Errors
+    /// No rule of the agent holds, or one cannot be asked.
+    fn plan_for(
+        &self,
+        job: JobId,
+        row: &AgentRow,
+        submission: &Submission,
+        message: &Json,
+    ) -> Result<Option<Hash>, OpError> {
+        match row.agent.planner {
+            Planner::Static => Ok(Some(row.plan_hash)),
+            Planner::Llm => Ok(None),
+            Planner::Rules => {
+                let agent = row.agent.agent.clone();
+                let of_job = JobNames { agent, id: job, session: submission.session.clone() };
+                let names = Context { job: Some(of_job), message: Some(message.clone()), ..Context::default() };
+                let rules = row.agent.plan.rules();
+                match rules::choose(rules, Scope::from(&names)) {
+                    Ok(Some(place)) => {
+                        let chosen = rules.get(place).map(|rule| row.agent.plan.with(rule.graph.clone()).hash());
+                        Ok(chosen)
+                    }
+                    Ok(None) => Err(OpError::NoRule(rules::none_holds(rules))),
+                    Err(error) => {
+                        Err(OpError::RuleFailed(format!("the condition of a rule cannot be evaluated: {error}")))
+                    }
+                }
+            }
+        }
+    }
+
     /// The job that the same request made before; nothing where it has no key, or one that is new.
     ///
     /// # Errors
@@ -172,11 +215,11 @@ impl Runtime {
         Ok(Submitted { created: false, job, status })
     }
 
-    /// `job_created`, `plan_generated` and the deadline: a job never exists without them.
+    /// `job_created`, `plan_generated` where the plan is known, and the deadline: a job never exists without them.
     fn first_facts(
         &self,
         job: JobId,
-        row: &AgentRow,
+        (row, plan): (&AgentRow, Option<Hash>),
         submission: &Submission,
         message: &Json,
     ) -> Result<Draft, OpError> {
@@ -193,17 +236,18 @@ impl Runtime {
                 labels: submission.labels.clone(),
                 message: message.clone(),
                 parent: None,
+                planning: plan.is_none().then_some(row.plan_hash),
                 priority: submission.priority,
                 run_at: submission.run_at,
                 session: submission.session.clone(),
                 tenant: self.scope.owner(),
             },
         )?;
-        if !aetheris_fault::planted!("job-without-plan") {
+        if let Some(plan_hash) = plan.filter(|_| !aetheris_fault::planted!("job-without-plan")) {
             draft.push(
                 ids,
                 PlanGenerated {
-                    plan_hash: row.plan_hash,
+                    plan_hash,
                     plan_version: 1,
                     planner: row.agent.planner.as_str().to_owned(),
                     planner_version: self.settings.execution_version.clone(),

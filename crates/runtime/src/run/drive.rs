@@ -33,9 +33,10 @@ use crate::names;
 
 impl<'r> Run<'r> {
     pub(super) async fn drive(&mut self, bodies: &mut Bodies<'r>) -> Result<RunEnd, Stop> {
-        let plan = Arc::clone(&self.plan);
         let mut turn = 0_usize;
         loop {
+            // Where it is made on the way, another one is followed then.
+            let plan = Arc::clone(&self.plan);
             turn = turn.wrapping_add(1);
             let written = self.writes;
             if let Some(end) = self.take_turn(&plan, bodies).await? {
@@ -68,6 +69,10 @@ impl<'r> Run<'r> {
             bodies.halt();
         }
         match self.due(plan) {
+            Due::Done if plan.plan().planning_node().is_some() => {
+                self.adopt().await?;
+                Ok(None)
+            }
             Due::Done => self.complete().await,
             Due::Failed(node) => {
                 if bodies.is_empty() {

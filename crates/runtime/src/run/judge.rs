@@ -11,6 +11,7 @@
 use aetheris_core::event::{Failure, Judge, ModelRecord, NodeFinished, NodeRefining, StepResult, Verdict};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
+use aetheris_core::plan::NodeKind;
 use aetheris_core::schema::{self, Violation};
 use aetheris_core::step::StepStatus;
 use aetheris_expr::Judged;
@@ -35,11 +36,15 @@ pub(super) const VIOLATIONS_TOLD: usize = 20;
 
 /// The end of a try that has given an output.
 pub(super) fn end(view: &View<'_>, end: NodeFinished, output: impl FnOnce() -> Json) -> Prepared {
-    let tool = view.plan.tool_of(view.work).and_then(|(_, tool)| tool.output_schema.as_ref());
-    match tool.filter(|_| !aetheris_fault::planted!("tools-answer-not-judged")) {
+    match tools_schema(view).filter(|_| !aetheris_fault::planted!("tools-answer-not-judged")) {
         Some(schema) => check(end, output(), schema, Whose::Tool),
         None => by_step(view, end, output),
     }
+}
+
+/// What the tool of a step says of its answers.
+fn tools_schema<'v>(view: &'v View<'_>) -> Option<&'v Json> {
+    view.plan.tool_of(view.work).and_then(|(_, tool)| tool.output_schema.as_ref())
 }
 
 /// The same of an output that fits what its tool answers.
@@ -82,15 +87,15 @@ fn for_critic(view: &View<'_>, end: NodeFinished) -> Fact {
 /// The history contradicts itself.
 pub(super) fn checked(view: &View<'_>, check: Check, found: &[Violation]) -> Result<Prepared, Failure> {
     let Check { end, output, whose, .. } = check;
-    match end {
-        Some(end) if whose == Whose::Loop => Ok(kind::agent::last_word(end, found)),
-        Some(end) if whose != Whose::Step => Ok(match found {
-            [] => by_step(view, end, || output),
-            _ => misfit(end, whose, found),
-        }),
-        Some(end) if found.is_empty() => Ok(Prepared::of([for_critic(view, end)])),
-        None if found.is_empty() => Err(view.corrupt("its output was rejected, and fits its schema")),
-        end => {
+    match (whose, end) {
+        (Whose::Loop, Some(end)) => Ok(kind::agent::last_word(end, found)),
+        (Whose::Tool | Whose::Question, end) if !found.is_empty() => Ok(misfit(end, whose, found)),
+        (Whose::Tool | Whose::Question, Some(end)) => Ok(by_step(view, end, || output)),
+        (Whose::Tool, None) => again(view, view.work.validate.as_ref().map(|schema| (schema, Whose::Step))),
+        (Whose::Step, Some(end)) if found.is_empty() => Ok(Prepared::of([for_critic(view, end)])),
+        (Whose::Loop | Whose::Question, None) => Err(view.corrupt("nothing judges its output")),
+        (Whose::Step, None) if found.is_empty() => Err(view.corrupt("its output was rejected, and fits its schema")),
+        (Whose::Step, end) => {
             aetheris_fault::sometimes!(SchemaRejects);
             let end = end.map(|end| Fact::of(NodeFinished { verdict: Some(Verdict::Reject), ..end }));
             let facts: Vec<Fact> = end.into_iter().collect();
@@ -100,17 +105,25 @@ pub(super) fn checked(view: &View<'_>, check: Check, found: &[Violation]) -> Res
 }
 
 /// The try has failed. A tool has answered what it never does, for all that its author knows: another call would tell no more.
-/// A model may answer something else.
-fn misfit(end: NodeFinished, whose: Whose, found: &[Violation]) -> Prepared {
+/// A model may answer something else. An effect is on record before its step fails.
+fn misfit(end: Option<NodeFinished>, whose: Whose, found: &[Violation]) -> Prepared {
     let found = schema::first(found, VIOLATIONS_TOLD);
     let of_model = whose == Whose::Question;
     let error = match of_model {
         true => Failure::new(ANSWER_MISFIT, format!("the model's answer does not fit its `schema`: {found}")),
         false => Failure::new(OUTPUT_MISMATCH, format!("the tool's answer does not fit its `output_schema`: {found}")),
     };
-    let NodeFinished { model, took_us, .. } = end;
     let failed = TryFailed::new(error, None, of_model);
-    Prepared::default().next(Next::TryFailed(TryFailed { model, took_us, ..failed }))
+    match end {
+        Some(end) if end.result != StepResult::SideEffectCommitted => {
+            let NodeFinished { model, took_us, .. } = end;
+            Prepared::default().next(Next::TryFailed(TryFailed { model, took_us, ..failed }))
+        }
+        end => {
+            let end = end.map(|end| Fact::of(NodeFinished { verdict: Some(Verdict::Reject), ..end }));
+            Prepared::of(end.into_iter().collect::<Vec<Fact>>()).next(Next::TryFailed(failed))
+        }
+    }
 }
 
 /// Goes on with a step that has an output which was rejected, or about which its critic has said what it says.
@@ -119,13 +132,15 @@ fn misfit(end: NodeFinished, whose: Whose, found: &[Violation]) -> Prepared {
 /// The history contradicts itself.
 pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
     let verdict = view.step().and_then(|step| step.verdict);
-    match (verdict, &view.work.validate) {
-        (Some(Verdict::Reject), Some(schema)) => {
-            let output = names::of_round(view.state, &view.rows.effects, &view.path).unwrap_or_else(Json::null);
-            let check = Check { end: None, output, schema: schema.clone(), whose: Whose::Step };
-            Ok(Prepared::default().next(Next::Check(Box::new(check))))
+    if verdict == Some(Verdict::Reject) && matches!(view.work.kind, NodeKind::Plan(_)) {
+        return Ok(kind::plan::follow(view));
+    }
+    match verdict {
+        Some(Verdict::Reject) => {
+            let of_tool = tools_schema(view).map(|schema| (schema, Whose::Tool));
+            again(view, of_tool.or(view.work.validate.as_ref().map(|schema| (schema, Whose::Step))))
         }
-        (Some(Verdict::Pending), _) => {
+        Some(Verdict::Pending) => {
             let critic = view.path.critic();
             let said = view.state.steps.get(&critic).filter(|step| step.status == StepStatus::Completed);
             let said = said.ok_or_else(|| view.corrupt("its critic has not said anything"))?;
@@ -133,8 +148,16 @@ pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
             let feedback = output.as_ref().and_then(|output| output.value().get("feedback")?.as_str());
             Ok(rejected(view, Judge::Critic, feedback.unwrap_or_default()))
         }
-        (Some(Verdict::Pass | Verdict::Reject) | None, _) => Err(view.corrupt("nothing judges its output")),
+        Some(Verdict::Pass) | None => Err(view.corrupt("nothing judges its output")),
     }
+}
+
+/// A schema is asked once more about an output that was rejected: what was wrong with it is not on record.
+fn again(view: &View<'_>, by: Option<(&Json, Whose)>) -> Result<Prepared, Failure> {
+    let (schema, whose) = by.ok_or_else(|| view.corrupt("nothing judges its output"))?;
+    let output = names::of_round(view.state, &view.rows.effects, &view.path).unwrap_or_else(Json::null);
+    let check = Check { end: None, output, schema: schema.clone(), whose };
+    Ok(Prepared::default().next(Next::Check(Box::new(check))))
 }
 
 /// Another round follows, if one is left.
@@ -158,6 +181,13 @@ pub(super) fn rejected(view: &View<'_>, by: Judge, feedback: &str) -> Prepared {
     };
     let max = view.work.max_refines();
     let message = match round {
+        _ if view.path.is_planning() => {
+            let by = if view.path.is_critic() || by.contains("review") { "a person" } else { "the form of plans" };
+            format!(
+                "no plan was accepted in {round} of {} attempts, and the last was rejected by {by}: {feedback}",
+                max + 1
+            )
+        }
         _ if left => format!("its output was rejected by its {by}, and its map has failed: {feedback}"),
         1 => format!("its output was rejected by its {by}, and is not made again (max_refines: {max}): {feedback}"),
         _ => format!(

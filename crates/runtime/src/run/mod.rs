@@ -23,6 +23,7 @@
 //! idempotent and model calls are dropped; a call of an `at_most_once` tool that has left is awaited to
 //! its own timeout, and its outcome is committed if the fence still holds, else deposited (SPEC §4).
 
+mod adopt;
 mod bodies;
 mod body;
 mod budget;
@@ -55,6 +56,7 @@ pub(crate) use kind::agent::given;
 pub(crate) use kind::human::asking_step;
 pub(crate) use kind::input;
 pub(crate) use kind::map::items;
+pub(crate) use kind::{review, rules};
 pub use lease::Lease;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,10 +190,10 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     if loaded.state.fence != claimed.fence || loaded.state.status != JobStatus::Running {
         return Ok(RunEnd::Lost);
     }
-    let Some(plan) = loaded.state.plan else {
+    let Some(followed) = loaded.state.followed_plan() else {
         return end::fail_unplanned(rt, loaded, claimed.fence).await;
     };
-    let mut hash = plan.hash;
+    let mut hash = followed;
     if aetheris_fault::planted!("plan-of-newest-version") {
         hash = rt
             .store
@@ -265,6 +267,13 @@ impl<'r> Run<'r> {
             wanting: BTreeMap::new(),
             writes: 0,
         }
+    }
+
+    /// Another plan is followed from here on: that which its planning has made.
+    fn follow(&mut self, plan: Arc<CompiledPlan>) {
+        self.calls = self.state().tool_calls(&plan);
+        self.cursor = Cursor::default();
+        self.plan = plan;
     }
 
     fn state(&self) -> &JobState {

@@ -121,7 +121,7 @@ pub(super) async fn trace(State(app): State<Shared>, JobPath(job): JobPath, mut 
         effects.extend(app.store().effect(app.scope(), job, key).await?.map(|effect| (node, effect)));
     }
     let (evidence, kept) = (app.store().evidence(app.scope(), job).await?, app.store().kept(app.scope(), job).await?);
-    let plan = app.plan(row.plan_hash).await?;
+    let plan = app.runtime().plans.of_job(app.store(), tracing.state()).await?;
     let view = move || {
         effects.iter().for_each(|(node, effect)| tracing.returned(node, effect));
         answer::encoded(&tracing.view(&row, plan.as_deref(), &evidence, &kept))

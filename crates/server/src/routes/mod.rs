@@ -79,7 +79,8 @@ calls! {
     steps: list = __path_list, why = __path_why;
     acts: signal = __path_signal, cancel = __path_cancel, pause = __path_pause, resume = __path_resume, resolve = __path_resolve;
     waits: list = __path_list, in_doubt = __path_in_doubt;
-    system: live = __path_live, ready = __path_ready, openapi = __path_openapi, agent_schema = __path_agent_schema;
+    system: live = __path_live, ready = __path_ready, openapi = __path_openapi, agent_schema = __path_agent_schema,
+    plan_schema = __path_plan_schema;
 }
 
 /// The server's calls.

@@ -47,11 +47,8 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
     // Read and rendered on a thread of its own: a job as a whole may be many megabytes.
     let bytes = aside(move || {
         let loaded = handle.block_on(Loaded::read(runtime.store.as_ref(), &runtime.scope, job))?;
-        let page = match loaded.state.plan {
-            Some(plan) => {
-                let plan = handle.block_on(runtime.plans.get(runtime.store.as_ref(), plan.hash))?;
-                steps::page(&loaded, &plan, &asked)
-            }
+        let page = match handle.block_on(runtime.plans.of_job(runtime.store.as_ref(), &loaded.state))? {
+            Some(plan) => steps::page(&loaded, &plan, &asked),
             None => StepPage { next_cursor: None, steps: Vec::new() },
         };
         drop(place);
@@ -75,6 +72,6 @@ pub(super) async fn why(State(app): State<Shared>, JobPath(job): JobPath, params
     params.finish()?;
     let (outlined, slot) = outline::read(&app, job).await?;
     let around = why::Around::read(app.store(), &outlined.row).await?;
-    let plan = app.plan_if_readable(outlined.state().plan.map(|plan| plan.hash)).await?;
+    let plan = app.plan_if_readable(outlined.state().followed_plan()).await?;
     slot.ok(&why::reasons(&outlined, plan.as_deref(), &around)).await
 }

@@ -106,6 +106,15 @@ pub(super) async fn agent_schema() -> Answer {
     answer::ok(&aetheris_agentfile::json_schema())
 }
 
+/// The JSON Schema of plans
+///
+/// Of a plan as it stands in an agent file, and as a model is asked for one.
+#[utoipa::path(get, path = "/api/schema/plan", tag = "agents", operation_id = "plan_schema",
+    responses((status = 200, body = Object, content_type = "application/json", description = "JSON Schema 2020-12"), Plain))]
+pub(super) async fn plan_schema() -> Answer {
+    answer::ok(&aetheris_agentfile::plan_schema(None))
+}
+
 /// A page for people who find the server in a browser.
 pub(super) async fn front() -> Response {
     let page = format!(
@@ -113,6 +122,7 @@ pub(super) async fn front() -> Response {
          <p>A durable execution runtime for AI agents.</p>\n<ul>\n\
          <li><a href=\"/api/openapi.json\">/api/openapi.json</a>: every call</li>\n\
          <li><a href=\"/api/schema/agent\">/api/schema/agent</a>: the form of agent files</li>\n\
+         <li><a href=\"/api/schema/plan\">/api/schema/plan</a>: the form of plans</li>\n\
          <li><a href=\"/api/agents\">/api/agents</a>, <a href=\"/api/jobs\">/api/jobs</a>, \
          <a href=\"/api/waits\">/api/waits</a>, <a href=\"/api/in-doubt\">/api/in-doubt</a></li>\n\
          <li><a href=\"/readyz\">/readyz</a>: whether the server can do its work</li>\n</ul>\n</html>\n"

@@ -60,6 +60,7 @@ async fn every_documented_call_exists_and_says_all_that_it_answers() {
         "get /api/jobs/{id}/why",
         "get /api/openapi.json",
         "get /api/schema/agent",
+        "get /api/schema/plan",
         "get /api/waits",
         "get /livez",
         "get /readyz",

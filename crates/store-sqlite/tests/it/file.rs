@@ -235,6 +235,7 @@ fn creation() -> UnitOfWork {
         labels: BTreeMap::new(),
         message: Json::null(),
         parent: None,
+        planning: None,
         priority: 0,
         run_at: None,
         session: None,

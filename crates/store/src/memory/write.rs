@@ -1,7 +1,6 @@
 //! The one door: all checks, then all changes.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use aetheris_core::event::EncodedEvent;
 use aetheris_core::hash::Hash;
@@ -15,7 +14,7 @@ use super::tables::{InboxRow, Job, Tables};
 use crate::clock::Look;
 use crate::decide::{self, Facts, JobFacts, KnownSignal, Moments, Needs, Trace, Writes};
 use crate::error::CommitError;
-use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PutAgent};
+use crate::query::{AgentRow, EffectRow, EventRow, Evidence, JobRow, KeptSignal, NewAgent, PlanDocument, PutAgent};
 use crate::rules::Kept;
 use crate::unit::{Committed, InboxWrite, LeaseChange, NewEffect, NewJob, UnitOfWork};
 
@@ -91,6 +90,9 @@ impl Tables {
         for promise in unit.outbox {
             self.promised += 1;
             self.outbox.insert(self.promised, (unit.job, promise));
+        }
+        if let Some(PlanDocument { hash, plan }) = unit.plan {
+            self.plans.entry(hash).or_insert(plan);
         }
         let arrival = self.jobs.len();
         let created = unit.create.as_ref();
@@ -170,7 +172,9 @@ impl Tables {
     pub(super) fn put_agent(&mut self, new: NewAgent, look: Look) -> PutAgent {
         let now = self.tick(look);
         let hash = new.agent.hash();
-        self.plans.entry(new.agent.plan.hash()).or_insert_with(|| Arc::clone(&new.agent.plan));
+        for plan in new.agent.plans() {
+            self.plans.entry(plan.hash()).or_insert(plan);
+        }
         self.count(0, 2, new.source.len());
         let name = (new.tenant, new.agent.agent.clone());
         let row =

@@ -19,6 +19,7 @@ mod parallel;
 mod patience;
 mod pauses;
 mod people;
+mod planners;
 mod refine;
 mod refused;
 mod steps;

@@ -61,7 +61,7 @@ pub struct ChildStarted {
     /// The moment of this job's own deadline, where the child is to end with this job.
     #[serde(default, skip_serializing_if = "is_none")]
     pub parent_deadline: Option<Timestamp>,
-    /// Hash of the plan that it follows: that of its agent now, whatever the agent's is when it is created.
+    /// Hash of the plan that it follows, or of the planning plan by which its plan is made: that of its agent now, whatever the agent's is when it is created.
     pub plan_hash: Hash,
     /// Who made that plan.
     pub planner: String,

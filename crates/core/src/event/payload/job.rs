@@ -31,6 +31,9 @@ pub struct JobCreated {
     /// The job whose step asked for it.
     #[serde(default, skip_serializing_if = "is_none")]
     pub parent: Option<Parent>,
+    /// Hash of the planning plan by which its plan is made; none where it is recorded at once.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub planning: Option<Hash>,
     /// Higher is earlier.
     #[serde(default)]
     pub priority: i32,

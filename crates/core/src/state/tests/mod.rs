@@ -116,6 +116,7 @@ fn created() -> JobCreated {
         labels: [("k".to_owned(), "v".to_owned())].into(),
         message: json("hello"),
         parent: None,
+        planning: None,
         priority: 7,
         run_at: Some(at(99)),
         session: Some("s".into()),

@@ -8,6 +8,9 @@ pub(crate) mod human;
 pub(super) mod job;
 pub(super) mod llm;
 pub(super) mod map;
+pub(super) mod plan;
+pub(crate) mod review;
+pub(crate) mod rules;
 mod sleep;
 pub(super) mod tool;
 mod transform;
@@ -37,6 +40,9 @@ pub(super) fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
         NodeKind::Job(job) => Ok(job::prepare(view, job)),
         NodeKind::Llm(llm) => Ok(llm::prepare(view, llm)),
         NodeKind::Map(map) => map::prepare(view, map),
+        NodeKind::Plan(planner) => Ok(plan::prepare(view, planner)),
+        NodeKind::Review => Ok(review::prepare(view)),
+        NodeKind::Rules(rules) => Ok(rules::prepare(view, rules)),
         NodeKind::Sleep(duration) => Ok(sleep::prepare(view, *duration)),
         NodeKind::Tool { tool, .. } if view.path.call().is_some() => agent::call(view, tool),
         NodeKind::Tool { input, tool } => tool::prepare(view, tool, || view.value(input)),
@@ -52,9 +58,12 @@ pub(super) fn answered(view: &View<'_>, answer: Result<ModelAnswer, ModelError>,
         NodeKind::Agent(agent) => agent::conclude(view, agent, answer, asked, took),
         NodeKind::Critic(_) => critic::conclude(view, answer, asked, took),
         NodeKind::Llm(llm) => llm::conclude(view, llm.schema.as_ref(), answer, asked, took),
+        NodeKind::Plan(_) => plan::conclude(view, answer, asked, took),
         NodeKind::Condition
         | NodeKind::Job(_)
         | NodeKind::Map(_)
+        | NodeKind::Review
+        | NodeKind::Rules(_)
         | NodeKind::Sleep(_)
         | NodeKind::Tool { .. }
         | NodeKind::Transform(_)
@@ -84,11 +93,13 @@ pub(super) fn uses(view: &View<'_>) -> Uses {
     match &view.work.kind {
         NodeKind::Tool { .. } => Uses::Calls,
         NodeKind::Agent(_) if view.path.is_turn() => Uses::Tokens,
-        NodeKind::Critic(_) | NodeKind::Llm(_) => Uses::Tokens,
+        NodeKind::Critic(_) | NodeKind::Llm(_) | NodeKind::Plan(_) => Uses::Tokens,
         NodeKind::Agent(_)
         | NodeKind::Condition
         | NodeKind::Job(_)
         | NodeKind::Map(_)
+        | NodeKind::Review
+        | NodeKind::Rules(_)
         | NodeKind::Sleep(_)
         | NodeKind::Transform(_)
         | NodeKind::Wait(_) => Uses::Nothing,
@@ -106,8 +117,13 @@ pub(crate) fn input(kind: &NodeKind, names: Scope<'_>) -> Option<Result<Json, Ex
         }
         NodeKind::Job(job) => Some(aetheris_expr::render(&job.message, names)),
         NodeKind::Llm(llm) => Some(llm::question(&llm.prompt, llm.system.as_ref(), names)),
-        NodeKind::Condition | NodeKind::Map(_) | NodeKind::Sleep(_) | NodeKind::Transform(_) | NodeKind::Wait(_) => {
-            None
-        }
+        NodeKind::Plan(planner) => Some(llm::question(&planner.prompt, None, names)),
+        NodeKind::Condition
+        | NodeKind::Map(_)
+        | NodeKind::Review
+        | NodeKind::Rules(_)
+        | NodeKind::Sleep(_)
+        | NodeKind::Transform(_)
+        | NodeKind::Wait(_) => None,
     }
 }

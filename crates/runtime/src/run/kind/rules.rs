@@ -1,0 +1,57 @@
+//! The plan of a job is that of the first rule whose condition holds for its message.
+
+use aetheris_core::event::Failure;
+use aetheris_core::json::Json;
+use aetheris_core::plan::{Plan, Rule};
+use aetheris_expr::{ExprError, Scope};
+use serde_json::json;
+
+use crate::aside::rendered;
+use crate::run::facts;
+use crate::run::prepared::Prepared;
+use crate::run::view::View;
+
+/// Error code: no rule holds.
+pub(crate) const NO_RULE: &str = "no_rule";
+
+pub(super) fn prepare(view: &View<'_>, rules: &[Rule]) -> Prepared {
+    match choose(rules, view.names) {
+        Ok(Some(place)) => facts::start(view).then(facts::succeed(view, Some(Json::new(json!({ "rule": place }))))),
+        Ok(None) => facts::fail(view, Failure::new(NO_RULE, none_holds(rules))),
+        Err(error) => facts::fail_template(view, "the condition of a rule", &error),
+    }
+}
+
+/// The first rule that holds.
+///
+/// # Errors
+/// The condition of one before it cannot be evaluated: it neither holds nor does not.
+pub(crate) fn choose(rules: &[Rule], names: Scope<'_>) -> Result<Option<usize>, ExprError> {
+    for (place, rule) in rules.iter().enumerate() {
+        let holds = match &rule.when {
+            Some(when) => rendered(names, |texts| texts.holds(when)),
+            None => Ok(true),
+        };
+        match holds {
+            Ok(true) => return Ok(Some(place)),
+            Ok(false) => {}
+            Err(_) if aetheris_fault::planted!("unclear-rule-does-not-hold") => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// What is said of a message for which no rule holds.
+pub(crate) fn none_holds(rules: &[Rule]) -> String {
+    format!(
+        "none of the agent's {} rules holds for the message; a last rule without `when` holds for every message",
+        rules.len()
+    )
+}
+
+/// The plan of the rule that was chosen.
+pub(in crate::run) fn made(planning: &Plan, answer: &Json) -> Option<Plan> {
+    let place = usize::try_from(answer.get("rule")?.as_u64()?).ok()?;
+    planning.rules().get(place).map(|rule| planning.with(rule.graph.clone()))
+}
