@@ -338,6 +338,8 @@ impl Clients {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order.clone());
         // As long as one key cannot be computed any other may be it.
         let late = program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { keyed_by: Some(_), .. }));
+        // As long as there is no plan, any may.
+        let late = late || program.planner.is_model();
         let mut errands: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
         for (place, step) in program.steps.iter().enumerate() {
             let (deadline, wait) = match step.kind {

@@ -26,7 +26,7 @@ pub(crate) fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool 
         "busy" => tools().any(|(act, ..)| matches!(act, Act::RefuseFirst(_))),
         "not_sent" => tools().next().is_some(),
         "budget_exceeded" => program.budget.is_some(),
-        "rejected" => !program.judged.is_empty(),
+        "rejected" => !program.judged.is_empty() || program.planner.is_model(),
         // Nobody cancels a child by itself. Whether one had a reason to fail is examined with it.
         "child_failed" => loaded.state.steps.values().any(|step| {
             let end = step.child.as_ref().and_then(|child| child.end.as_ref());
@@ -38,7 +38,9 @@ pub(crate) fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool 
         }
         "critic_failed" => program.judged.values().any(|judging| judging.critic),
         "timeout" | "model_busy"
-            if !program.loops.is_empty() || program.steps.iter().any(|step| step.kind == Kind::Model) =>
+            if !program.loops.is_empty()
+                || program.planner.is_model()
+                || program.steps.iter().any(|step| step.kind == Kind::Model) =>
         {
             true
         }

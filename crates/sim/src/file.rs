@@ -14,8 +14,12 @@ impl Program {
     /// The agent file.
     #[must_use]
     pub fn file(&self) -> String {
-        let mut file =
-            format!("agent: {}\nversion: \"{}\"\nplanner: static\nmodel: sim/model\n", self.name, self.version);
+        let mut file = format!(
+            "agent: {}\nversion: \"{}\"\nmodel: sim/model\nplanner: {}\n",
+            self.name,
+            self.version,
+            self.planner.name()
+        );
         if self.parallel > 0 {
             let _ = writeln!(file, "max_parallel_steps: {}", self.parallel);
         }
@@ -41,24 +45,30 @@ impl Program {
         if !tools.is_empty() {
             let _ = write!(file, "tools:\n{tools}");
         }
-        file.push_str("plan:\n  nodes:\n");
+        file.push_str(&self.planner.write(self, &self.plan_text()));
+        file
+    }
+
+    /// The plan, as it stands in an agent file.
+    pub(crate) fn plan_text(&self) -> String {
+        let mut file = String::from("nodes:\n");
         for (place, step) in self.steps.iter().enumerate() {
             self.write_step(&mut file, place, step);
         }
         if self.judged.values().any(|judging| judging.critic) {
-            file.push_str("    - { id: judge, kind: critic, timeout: 2s, prompt: \"judge {{ output }}\" }\n");
+            file.push_str("  - { id: judge, kind: critic, timeout: 2s, prompt: \"judge {{ output }}\" }\n");
         }
         let texts: Vec<usize> = (0..self.steps.len()).filter(|place| self.yields_text(*place)).collect();
         let mut answer = String::from("end");
         for place in texts {
             let _ = write!(answer, "+{}", self.names(place));
         }
-        let _ = writeln!(file, "  answer: \"{answer}\"");
+        let _ = writeln!(file, "answer: \"{answer}\"");
         file
     }
 
     fn write_step(&self, file: &mut String, place: usize, step: &Step) {
-        let _ = write!(file, "    - {{ id: n{place}");
+        let _ = write!(file, "  - {{ id: n{place}");
         if !step.needs.is_empty() {
             let needs: Vec<String> = step.needs.iter().map(|need| format!("n{need}")).collect();
             let _ = write!(file, ", needs: [{}]", needs.join(", "));

@@ -28,7 +28,11 @@ pub(crate) fn tries(job: JobId, program: &Program, events: &[Recorded], jumps: b
                 granted = Some(&said.node);
             }
             Event::NodeRetryScheduled(retry) => {
-                let of_critic = if retry.node.is_critic() { RetryPolicy::default().max_attempts } else { 1 };
+                let of_critic = if retry.node.is_critic() || retry.node.is_planning() {
+                    RetryPolicy::default().max_attempts
+                } else {
+                    1
+                };
                 let tries = program.step_at(&retry.node).map_or(of_critic, |(_, step)| step.tries);
                 let due = recorded.at.after(Span::from_micros(retry.after_us));
                 let entry = scheduled.entry(&retry.node).or_insert((0, due));
@@ -78,11 +82,11 @@ pub(crate) fn budget(job: JobId, program: &Program, events: &[Recorded], tally: 
                     format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
                 }),
                 Some(Kind::Tool { class: EffectClass::Pure, .. }) => call(&started.node),
-                asks if asks == Some(&Kind::Model) || started.node.is_critic() => {
-                    tally.case("D14", tokens < budget.tokens, || {
+                // A plan is made by a model, and reviewed by a person.
+                asks if asks == Some(&Kind::Model) || started.node.is_critic() != started.node.is_planning() => tally
+                    .case("D14", tokens < budget.tokens, || {
                         format!("{job} {}: a model is asked after {tokens} of {} tokens", started.node, budget.tokens)
-                    })
-                }
+                    }),
                 _ => {}
             },
             Event::NodeFinished(finished) => tokens += finished.model.as_ref().map_or(0, |model| model.usage.total()),

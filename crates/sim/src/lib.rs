@@ -21,6 +21,7 @@ mod loops;
 mod maps;
 pub mod oracle;
 pub mod people;
+mod planners;
 mod processes;
 pub mod program;
 pub mod recorder;

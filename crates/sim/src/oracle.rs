@@ -30,6 +30,7 @@ use crate::joins::{self, Course, Stand};
 use crate::loops;
 use crate::maps;
 use crate::people;
+use crate::planners;
 use crate::program::{Kind, Program, Step};
 use crate::rounds;
 use crate::services::{Asked, Services};
@@ -267,6 +268,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
     job_rules::budget(order.job, &order.program, events, tally);
     fitting(events, order, tally);
     people::examine(order, events, tally);
+    planners::examine(evidence, events, (order.job, &order.program), tally);
     for (place, step) in order.program.steps.iter().enumerate() {
         let Kind::Tool { class, .. } = &step.kind else { continue };
         let calls = order.program.paths(place).into_iter().flat_map(|(path, _)| order.program.calls_of(place, &path));
@@ -295,6 +297,7 @@ fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], or
         (Some(Ending::Failed { error, .. }), _) => {
             // A process that stands still before its question has used up the time that the answer may take.
             let models = order.program.steps.iter().any(|step| step.kind == Kind::Model);
+            let models = models || order.program.planner.is_model();
             let stood = evidence.rates.stops > 0 && (models || !order.program.loops.is_empty());
             let allowed = failures::may_fail(order, error, loaded) || (stood && error.code == MODEL_TIMED_OUT);
             tally.case("F6", allowed, || format!("{}: it failed with {}: {}", order.job, error.code, error.message));

@@ -11,6 +11,7 @@ use aetheris_runtime::ops::{Signal, SignalAnswer};
 use aetheris_store::Scope;
 use aetheris_testing::random::Random;
 use aetheris_testing::world::acked;
+use serde_json::json;
 
 use crate::clients::{Clients, Order};
 use crate::draw::drawn;
@@ -63,7 +64,7 @@ impl Clients {
     pub async fn answer_questions(self, mut random: Random) {
         loop {
             tokio::time::sleep(Duration::from_millis(random.between(300, 4_000))).await;
-            for order in self.orders().into_iter().filter(|order| !order.program.people.is_empty()) {
+            for order in self.orders().into_iter().filter(|order| order.program.asks_people()) {
                 if !random.chance(300) {
                     self.answer(&order, &mut random).await;
                 }
@@ -74,6 +75,15 @@ impl Clients {
     async fn answer(&self, order: &Order, random: &mut Random) {
         let Ok(loaded) = Loaded::read(self.store(), &Scope::System, order.job).await else { return };
         let own = self.on_behalf_of(loaded.state.tenant.clone());
+        let plans = loaded.state.blocks.by_age().into_iter().filter(|blocked| blocked.node.is_planning());
+        let plans: Vec<String> = plans.filter_map(|blocked| blocked.correlation_key.clone()).collect();
+        for key in plans {
+            let payload = match random.below(4) {
+                0 => json!({ "approved": false, "note": "once more" }),
+                _ => json!({ "approved": true }),
+            };
+            own.say(order, &key, Json::new(payload), random).await;
+        }
         let prefix = format!("{}/", order.job);
         let asked = loaded.state.blocks.by_age().into_iter().filter_map(|blocked| {
             let key = blocked.correlation_key.clone().filter(|key| key.starts_with(&prefix))?;
@@ -113,6 +123,11 @@ impl Clients {
 }
 
 impl Program {
+    /// Whether a person is asked by a tool, or about its plan.
+    pub(crate) fn asks_people(&self) -> bool {
+        !self.people.is_empty() || self.planner.is_model()
+    }
+
     /// The steps of nodes and first calls of loops that may ask a person.
     pub(crate) fn questions(&self) -> Vec<String> {
         let path = |place: &usize| match (self.maps.contains_key(place), self.loops.contains_key(place)) {

@@ -17,6 +17,7 @@ use crate::joins::{Course, Stand};
 use crate::loops::{Loop, loops};
 use crate::maps::{Map, maps};
 use crate::people::{ANSWER_MAX, Person, people};
+use crate::planners::{Planner, planner};
 use crate::rounds::{Judging, judged};
 
 /// What a tool does when a call reaches it, apart from answering.
@@ -156,6 +157,8 @@ pub struct Program {
     pub parallel: u64,
     /// Those of its nodes whose tool asks a person.
     pub people: BTreeMap<usize, Person>,
+    /// Who makes its plan.
+    pub planner: Planner,
     /// What is said of each node beside what it does; nothing where all say nothing.
     pub rules: Vec<Rule>,
     /// Its nodes.
@@ -203,6 +206,7 @@ impl Program {
             name: name.to_owned(),
             parallel,
             people,
+            planner: planner(&steps),
             rules,
             steps,
             strict: false,
@@ -417,6 +421,7 @@ impl Program {
         let of_node = |place: usize, step: &Step| items(place) * rounds(place) * (once(place, step) + critic(place));
         self.steps.iter().enumerate().map(|(place, step)| of_node(place, step)).sum::<u64>()
             + self.deadline.unwrap_or(0)
+            + self.planner.longest()
     }
 }
 

@@ -24,7 +24,7 @@ use crate::program::{Act, Kind, Program, Step, output_of};
 use crate::recorder::{Leaving, Recorder};
 use crate::tell;
 use crate::trace::Trace;
-use crate::{loops, rounds};
+use crate::{loops, planners, rounds};
 
 /// How much longer than its caller's timeout a call may stand in the service's queue: less than any program's `settle`.
 pub const QUEUE_MS: u64 = 900;
@@ -425,8 +425,12 @@ impl Models for Outside {
             let asked = Asked { answered: services.now(), left };
             let mut state = services.state();
             let of_loop = !request.tools.is_empty();
-            let question =
-                if of_loop { loops::question(&request.prompt, request.turns.len()) } else { request.prompt.clone() };
+            let planned = planners::asked_about(&request.prompt);
+            let question = match (of_loop, &planned) {
+                (true, _) => loops::question(&request.prompt, request.turns.len()),
+                (false, Some(_)) => planners::question(&request.prompt, request.turns.len()),
+                (false, None) => request.prompt.clone(),
+            };
             state.questions.push((asked, question));
             if fails {
                 let error = Failure::new("model_busy", "the model is busy");
@@ -434,6 +438,10 @@ impl Models for Outside {
             }
             let (text, calls) = match rounds::asked_about(&request.prompt) {
                 _ if of_loop => loops::say(&request),
+                _ if planned.is_some() => {
+                    let program = planned.and_then(|of| state.programs.get(&of));
+                    (program.map(|program| planners::say(program, &request)).unwrap_or_default(), Vec::new())
+                }
                 Some(output) => (rounds::verdict_of(output), Vec::new()),
                 None => (output_of("model", &request.prompt), Vec::new()),
             };

@@ -20,10 +20,10 @@ use aetheris_check::Report;
 /// contradicts the job, that a signal for a wait of the plan is taken, that a message which does not fit makes no job, that no
 /// wait ends with what it does not accept, and (T8) that a job is not there for another tenant. ROUND: what the checker asks of the whole store in the middle of the
 /// storm.
-pub const IDS: [&str; 53] = [
+pub const IDS: [&str; 54] = [
     "A1", "A2", "A4", "A5", "A7", "A9", "ALWAYS", "B1", "B5", "C1", "C2", "C5", "C6", "C7", "C9", "D11", "D12", "D13",
-    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "J1", "J2", "K1", "K2", "K3", "L1", "M1", "R1", "ROUND", "S1",
-    "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "V1",
+    "D14", "D15", "D7", "E4", "E6", "E7", "F6", "H1", "J1", "J2", "K1", "K2", "K3", "L1", "M1", "P1", "R1", "ROUND",
+    "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "T1", "T2", "T3", "T4", "T5", "T6", "T7", "T8", "V1",
 ];
 
 /// What is looked at beside these where the store has a file: whether jobs of a session began in their turn, and others not
