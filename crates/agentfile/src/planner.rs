@@ -1,12 +1,14 @@
 //! Who makes the plans of an agent, and what all of them have: the planner's keys, and the graphs that a file or a model brings.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use aetheris_core::agent::Planner;
+use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{
-    Budget, CompiledPlan, Graph, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, PlanNode, Planning, Rule, Work,
+    Budget, Graph, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, PlanNode, Planning, Rule, Tool, Work,
 };
 use aetheris_core::retry::RetryPolicy;
 use aetheris_expr::{Place, Standing};
@@ -21,7 +23,7 @@ use crate::{graph, settings, tree};
 
 const PLANNERS: [(&str, Planner); 3] = [("static", Planner::Static), ("llm", Planner::Llm), ("rules", Planner::Rules)];
 /// What a planner may use whose file does not say: what reaches nobody but the listed tools and its own models.
-const KINDS_DEFAULT: [&str; 7] = ["agent", "condition", "critic", "llm", "map", "tool", "transform"];
+pub(crate) const KINDS_DEFAULT: [&str; 7] = ["agent", "condition", "critic", "llm", "map", "tool", "transform"];
 
 /// What all plans of an agent have in common.
 struct Frame<'t> {
@@ -38,10 +40,9 @@ pub(crate) fn read<'t>(fields: &mut Fields<'t>, errors: &mut Errors) -> (Planner
     let frame = frame(fields, errors);
     for (key, of) in [("plan", Planner::Static), ("planning", Planner::Llm), ("rules", Planner::Rules)] {
         if let Some(item) = (of != planner).then(|| fields.take(key)).flatten() {
+            let (of, own) = (of.as_str(), planner.as_str());
             let message = format!(
-                "belongs to `planner: {}`, and this file says `planner: {}`: remove it",
-                of.as_str(),
-                planner.as_str()
+                "needs `planner: {of}`, and this file's planner is `{own}`: write `planner: {of}`, or remove it"
             );
             item.wrong(errors, Code::BadValue, message);
         }
@@ -100,11 +101,16 @@ fn read_graph<'t>(item: &Item<'t>, frame: &Frame<'_>, within: Option<&PlanNode>,
     inner.finish(errors);
     let drafts = drafts?;
     graph::check(&drafts, (&frame.tools.names, &frame.plan.tools), &uses, errors);
+    drafts.iter().for_each(|draft| asks_in_time(draft, &frame.plan.tools, errors));
     if let Some(within) = within {
         drafts.iter().for_each(|draft| keeps_within(draft, within, errors));
         let (count, most) = (drafts.len(), usize::try_from(within.max_nodes).unwrap_or(usize::MAX));
         if count > most {
-            item.wrong(errors, Code::TooLarge, format!("the plan has {count} nodes; at most {most} are allowed"));
+            item.wrong(
+                errors,
+                Code::TooLarge,
+                format!("the plan has {count} nodes, more than the {most} that it may have"),
+            );
         }
     }
     let nodes: Option<Vec<Node>> = drafts.into_iter().map(|draft| draft.node).collect();
@@ -136,6 +142,25 @@ fn drafts<'t>(
     Some(items.into_iter().enumerate().map(|(index, item)| nodes::read(index, item, defaults, uses, errors)).collect())
 }
 
+/// What is said of tries is never said of a question to a person, which is asked once.
+fn asks_in_time(draft: &Draft<'_>, tools: &BTreeMap<ToolName, Tool>, errors: &mut Errors) {
+    let Some(node) = &draft.node else { return };
+    for (at, work) in [("", &node.work)].into_iter().chain(node.work.each().map(|each| ("/do", each))) {
+        let NodeKind::Tool { tool, .. } = &work.kind else { continue };
+        if tools.get(tool).is_none_or(|tool| tool.kind.human().is_none()) {
+            continue;
+        }
+        for (key, said) in [("timeout", work.timeout.is_some()), ("retry", work.retry.is_some())] {
+            if said {
+                let message = format!(
+                    "never applies: `{tool}` asks a person, once and for as long as its `deadline` says; remove it"
+                );
+                draft.item.at(&format!("{at}/{key}")).wrong(errors, Code::BadValue, message);
+            }
+        }
+    }
+}
+
 /// A node that a planner has made uses what it may.
 fn keeps_within(draft: &Draft<'_>, within: &PlanNode, errors: &mut Errors) {
     let Some(node) = &draft.node else { return };
@@ -146,6 +171,10 @@ fn keeps_within(draft: &Draft<'_>, within: &PlanNode, errors: &mut Errors) {
             let allowed: Vec<&str> = within.kinds.iter().map(String::as_str).collect();
             let message = format!("the kind `{kind}` may not be planned; expected {}", listed(&allowed, "or"));
             draft.item.at(&format!("{at}/kind")).wrong(errors, Code::BadValue, message);
+        }
+        if work.refine_repeats_effect {
+            let message = "may not be planned: only a person allows a call to be made again after a rejection; use `max_refines: 0`";
+            draft.item.at(&format!("{at}/refine_repeats_effect")).wrong(errors, Code::BadValue, message);
         }
         if let Some(model) = model_of(work)
             && ![Some(&within.model), within.nodes_model.as_ref()].contains(&Some(model))
@@ -222,6 +251,14 @@ fn kinds(item: &Item<'_>, errors: &mut Errors) -> Vec<String> {
         items.iter().filter_map(|item| item.choice(&known, &[], errors)).map(str::to_owned).collect();
     kinds.sort();
     kinds.dedup();
+    let for_items = |kind: &String| ["agent", "job", "llm", "tool", "transform"].contains(&kind.as_str());
+    if kinds.iter().any(|kind| kind == "map") && !kinds.iter().any(for_items) {
+        item.wrong(
+            errors,
+            Code::BadValue,
+            "has `map`, and no kind that a map can do for its items: agent, job, llm, tool or transform",
+        );
+    }
     kinds
 }
 
@@ -280,9 +317,12 @@ pub fn parse_plan(source: &str, planning: &Plan) -> Result<Plan, Vec<FileError>>
     let item = root.as_ref().map(|tree| Item { path: Path::default(), tree });
     let graph = item.and_then(|item| read_graph(&item, &frame, Some(within), &mut errors));
     let plan = graph.filter(|_| errors.is_empty()).map(|graph| planning.with(graph));
-    let compiled: Option<CompiledPlan> = plan.as_ref().and_then(|plan| Arc::new(plan.clone()).compile().ok());
-    match plan {
-        Some(plan) if compiled.is_some() => Ok(plan),
-        _ => Err(errors.into_sorted()),
+    let Some(plan) = plan else { return Err(errors.into_sorted()) };
+    match Arc::new(plan.clone()).compile() {
+        Ok(_) => Ok(plan),
+        Err(found) => {
+            found.iter().for_each(|error| errors.add("nodes", 1, Code::BadValue, error.to_string()));
+            Err(errors.into_sorted())
+        }
     }
 }

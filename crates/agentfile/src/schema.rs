@@ -5,6 +5,7 @@ use aetheris_core::limits;
 use serde_json::{Map, Value, json};
 
 use crate::nodes::KIND_NAMES;
+use crate::planner::KINDS_DEFAULT;
 use crate::tools::{RESERVED, RESERVED_BEGINNING};
 
 /// The JSON Schema (draft 2020-12) of agent files, as far as this build executes them.
@@ -67,12 +68,27 @@ pub fn plan_schema(kinds: Option<&[String]>) -> Value {
         "$ref": "#/$defs/plan",
         "$defs": definitions(kinds)
     });
+    if kinds.is_some() {
+        forget(&mut schema, "refine_repeats_effect");
+    }
     if let Some(definitions) = schema["$defs"].as_object_mut() {
         for of_agents in ["tool", "onInDoubt", "budget"] {
             definitions.remove(of_agents);
         }
     }
     schema
+}
+
+/// Takes a key out of all objects of a schema.
+fn forget(schema: &mut Value, key: &str) {
+    match schema {
+        Value::Object(entries) => {
+            entries.remove(key);
+            entries.values_mut().for_each(|value| forget(value, key));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| forget(item, key)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// A planner has its own key, and no other has that.
@@ -92,8 +108,11 @@ fn planning() -> Value {
             "description": "Plans that are asked for at most.",
             "type": "integer", "minimum": 1, "maximum": limits::PLAN_ATTEMPTS_MAX, "default": limits::PLAN_ATTEMPTS_DEFAULT
         },
-        "max_nodes": { "type": "integer", "minimum": 1, "maximum": limits::PLAN_NODES_MAX, "default": limits::PLANNED_NODES_DEFAULT },
-        "kinds": { "description": "The kinds of nodes that a plan may have.", "type": "array", "minItems": 1, "items": { "enum": KIND_NAMES } },
+        "max_nodes": { "description": "Nodes that a plan may have.", "type": "integer", "minimum": 1, "maximum": limits::PLAN_NODES_MAX, "default": limits::PLANNED_NODES_DEFAULT },
+        "kinds": {
+            "description": "The kinds of nodes that a plan may have.",
+            "type": "array", "minItems": 1, "items": { "enum": KIND_NAMES }, "default": KINDS_DEFAULT
+        },
         "plan_review": { "description": "Whether a person approves the plan before anything of it runs.", "enum": ["none", "human"], "default": "none" }
     });
     object(&["prompt"], with(&json!({}), &own))
@@ -192,7 +211,7 @@ fn human_tool() -> Value {
     let own = json!({
         "kind": { "const": "human" },
         "question": reference("template", "What the person is asked. It may name `input` and `job`."),
-        "deadline": { "$ref": "#/$defs/duration" },
+        "deadline": reference("duration", "How long the question stays open."),
         "schema": reference("schema", "What the answer must be.")
     });
     object(&["kind", "question"], with(&of_every_tool(), &own))

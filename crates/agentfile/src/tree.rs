@@ -134,7 +134,7 @@ pub(crate) fn read(source: &str, errors: &mut Errors) -> Option<Tree> {
         }
     }
     if builder.root.is_none() {
-        builder.errors.add("", 1, Code::Syntax, "the file is empty: it must have at least `agent` and `plan`");
+        builder.errors.add("", 1, Code::Syntax, "the file is empty: it must have at least `agent` and a plan");
     }
     builder.root
 }

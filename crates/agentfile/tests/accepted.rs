@@ -117,7 +117,7 @@ fn the_files_of_the_page_are_accepted() {
     let told: Vec<(String, usize, usize)> = files
         .into_iter()
         .map(accepted)
-        .map(|agent| (agent.agent.to_string(), agent.plan.nodes.len(), agent.plan.tools.len()))
+        .map(|agent| (agent.agent.to_string(), agent.nodes(), agent.plan.tools.len()))
         .collect();
     assert_eq!(
         told,
@@ -129,6 +129,9 @@ fn the_files_of_the_page_are_accepted() {
             ("triage".to_owned(), 3, 0),
             ("nightly".to_owned(), 3, 1),
             ("desk".to_owned(), 1, 2),
+            ("deploy".to_owned(), 0, 2),
+            ("triage-by-size".to_owned(), 1, 0),
+            ("discount".to_owned(), 1, 1),
         ]
     );
 }
@@ -425,10 +428,100 @@ fn as_json(yaml: &str) -> serde_json::Value {
     serde_saphyr::from_str(yaml).unwrap()
 }
 
+const PLANNED: &str = "agent: a\nplanner: llm\nmodel: s/m\nplanning:\n  prompt: 'Plan {{ message }} {{ uuid() }}'\n  model: s/planner\n  max_attempts: 5\n  max_nodes: 7\n  kinds: [tool, job, tool]\n  plan_review: human\n\
+                       tools:\n  t: { kind: function, function: f }\n";
+const RULES: &str = "agent: a\nplanner: rules\nrules:\n  - { when: message.n > 1, plan: { nodes: [ { id: a, kind: transform, output: 1 } ] } }\n  \
+                     - plan:\n      answer: '{{ nodes.b.output }}'\n      nodes: [ { id: b, kind: transform, output: 2 } ]\n";
+
+#[test]
+fn what_makes_the_plans_of_an_agent_is_read() {
+    let agent = accepted(PLANNED);
+    let node = agent.plan.planning_node().unwrap();
+    let planner = PlanNode {
+        kinds: ["job", "tool"].map(str::to_owned).to_vec(),
+        max_nodes: 7,
+        model: "s/planner".to_owned(),
+        nodes_model: Some("s/m".to_owned()),
+        prompt: "Plan {{ message }} {{ uuid() }}".to_owned(),
+    };
+    assert_eq!(node.work.kind, NodeKind::Plan(planner));
+    assert_eq!((node.work.max_refines, node.critic.is_some(), agent.planner), (Some(4), true, Planner::Llm));
+    let plain = accepted("agent: a\nplanner: llm\nmodel: s/m\nplanning: { prompt: p }\n");
+    let node = plain.plan.planning_node().unwrap();
+    let NodeKind::Plan(planner) = &node.work.kind else { panic!("{node:?}") };
+    let kinds = ["agent", "condition", "critic", "llm", "map", "tool", "transform"];
+    assert_eq!(
+        (planner.max_nodes, planner.model.as_str(), &planner.kinds[..]),
+        (50, "s/m", &kinds.map(str::to_owned)[..])
+    );
+    assert_eq!((node.work.max_refines, &node.critic), (Some(2), &None));
+    let agent = accepted(RULES);
+    let whens: Vec<Option<&str>> = agent.plan.rules().iter().map(|rule| rule.when.as_deref()).collect();
+    assert_eq!((whens, agent.nodes()), (vec![Some("message.n > 1"), None], 1));
+    let plans: Vec<(usize, bool)> = agent.plans().map(|plan| (plan.nodes.len(), plan.answer.is_some())).collect();
+    assert_eq!(plans, [(1, false), (1, false), (1, true)]);
+}
+
+/// What a model says is read like a file, within what the file allows.
+#[test]
+fn a_plan_that_a_model_makes_is_read_within_what_its_agent_allows() {
+    let planning = accepted(PLANNED).plan;
+    let read = |plan: serde_json::Value| match aetheris_agentfile::parse_plan(&plan.to_string(), &planning) {
+        Ok(plan) => format!("{} nodes", plan.nodes.len()),
+        Err(errors) => errors.iter().map(|error| error.path.clone()).collect::<Vec<_>>().join(" "),
+    };
+    let call = |id: &str| json!({ "id": id, "kind": "tool", "tool": "t" });
+    assert_eq!(read(json!({ "nodes": [call("a"), call("b")], "answer": 1 })), "2 nodes");
+    assert_eq!(read(json!({ "nodes": [{ "id": "a", "kind": "job", "agent": "b" }] })), "1 nodes");
+    assert_eq!(read(json!({ "nodes": [{ "id": "a", "kind": "transform", "output": 1 }] })), "nodes[0].kind");
+    let map = json!({ "id": "a", "kind": "map", "over": [1], "do": { "kind": "llm", "prompt": "p", "model": "x/y" } });
+    assert_eq!(read(json!({ "nodes": [map] })), "nodes[0].kind nodes[0].do.kind nodes[0].do.model");
+    let many: Vec<_> = (0..8).map(|place| call(&format!("n{place}"))).collect();
+    assert_eq!(read(json!({ "nodes": many })), "");
+    assert_eq!(read(json!({ "nodes": [call("$plan")] })), "nodes[0].id");
+    assert_eq!(read(json!({ "nodes": [call("a")], "tools": {}, "model": "s/m" })), "model tools");
+    assert_eq!(read(json!({ "nodes": [] })), "nodes");
+    let again = json!({ "id": "a", "kind": "tool", "tool": "t", "validate": {}, "refine_repeats_effect": true });
+    assert_eq!(read(json!({ "nodes": [again] })), "nodes[0].refine_repeats_effect");
+    let llm = |planning: &Plan| {
+        let plan = json!({ "nodes": [{ "id": "a", "kind": "llm", "prompt": "p" }] });
+        let plan = aetheris_agentfile::parse_plan(&plan.to_string(), planning).unwrap();
+        let NodeKind::Llm(llm) = plan.nodes[0].work.kind.clone() else { panic!("{plan:?}") };
+        llm.model
+    };
+    let two = PLANNED.replace("kinds: [tool, job, tool]", "kinds: [llm]");
+    assert_eq!(llm(&accepted(&two).plan), "s/m");
+    assert_eq!(llm(&accepted(&two.replace("model: s/m\n", "")).plan), "s/planner");
+    let fixed = accepted("agent: a\nplan: { nodes: [ { id: a, kind: transform, output: 1 } ] }\n").plan;
+    assert!(aetheris_agentfile::parse_plan("{}", &fixed).is_err());
+}
+
+/// A model is told the form of the plans that it may make, and no other.
+#[test]
+fn the_schema_of_plans_has_the_kinds_that_may_be_planned() {
+    let whole = aetheris_agentfile::plan_schema(None);
+    let narrow = aetheris_agentfile::plan_schema(Some(&["tool".to_owned(), "map".to_owned()]));
+    for schema in [&whole, &narrow] {
+        assert!(jsonschema::meta::is_valid(schema));
+    }
+    let plan = |node: serde_json::Value| json!({ "nodes": [node] });
+    let call = json!({ "id": "a", "kind": "tool", "tool": "t" });
+    let waits = json!({ "id": "a", "kind": "wait", "wait_type": "human", "correlation_key": "k" });
+    let map = |each: serde_json::Value| json!({ "id": "a", "kind": "map", "over": "{{ message }}", "do": each });
+    let valid = |schema: &serde_json::Value, node: serde_json::Value| {
+        jsonschema::validator_for(schema).unwrap().is_valid(&plan(node))
+    };
+    assert!(valid(&whole, call.clone()) && valid(&whole, waits.clone()));
+    assert!(valid(&narrow, call) && !valid(&narrow, waits));
+    let of_item = |kind: &str| json!({ "kind": kind, "tool": "t", "prompt": "p" });
+    assert!(valid(&narrow, map(json!({ "kind": "tool", "tool": "t" }))) && !valid(&narrow, map(of_item("llm"))));
+}
+
 #[test]
 fn the_schema_is_valid_and_accepts_the_examples() {
     let validator = validator();
-    for yaml in [REFUND, include_str!("fixtures/everything.yaml"), include_str!("fixtures/models.yaml")] {
+    for yaml in [REFUND, include_str!("fixtures/everything.yaml"), include_str!("fixtures/models.yaml"), PLANNED, RULES]
+    {
         let value = as_json(yaml);
         let errors: Vec<String> =
             validator.iter_errors(&value).map(|e| format!("{}: {e}", e.instance_path())).collect();

@@ -353,9 +353,9 @@ fn texts_stay_within_their_bounds() {
 #[test]
 fn what_this_build_does_not_execute_is_refused_by_name() {
     expect(
-        "agent: a\nplanner: llm\nownership: task\nmax_parallel_steps: 257\nbudget:\n  on_exceeded: park\ntools:\n  m: { kind: mcp, server: x }\n  p: { kind: process }\nplan:\n  nodes:\n    - { id: a, kind: agent, tools: [m] }\n    - { id: b, kind: map, over: [], do: { kind: agent } }\n    - { id: c, kind: job }\n    - { id: d, kind: critic }\n    - id: e\n      kind: sleep\n      duration: 1s\n      join: any\n      on_failure: fail_safe\n      validate: {}\n      critic: x\n      max_refines: 2\n      compensate: a\n",
+        "agent: a\nplanner: code\nownership: task\nmax_parallel_steps: 257\nbudget:\n  on_exceeded: park\ntools:\n  m: { kind: mcp, server: x }\n  p: { kind: process }\nplan:\n  nodes:\n    - { id: a, kind: agent, tools: [m] }\n    - { id: b, kind: map, over: [], do: { kind: agent } }\n    - { id: c, kind: job }\n    - { id: d, kind: critic }\n    - id: e\n      kind: sleep\n      duration: 1s\n      join: any\n      on_failure: fail_safe\n      validate: {}\n      critic: x\n      max_refines: 2\n      compensate: a\n",
         &[
-            "not_supported_yet planner 2",
+            "bad_value planner 2",
             "not_supported_yet ownership 3",
             "bad_value max_parallel_steps 4",
             "not_supported_yet budget.on_exceeded 6",
@@ -383,13 +383,43 @@ fn keys_of_the_format_that_this_build_does_not_execute_are_not_unknown() {
         &[
             "not_supported_yet schedules 2",
             "not_supported_yet double_texting 3",
-            "not_supported_yet planning 4",
-            "not_supported_yet rules 5",
+            "bad_value planning 4",
+            "bad_value rules 5",
             "not_supported_yet budget.max_cost_usd 6",
             "not_supported_yet plan.compensations 10",
             "bad_value plan.nodes[0].refine_repeats_effect 12",
         ],
     );
+}
+
+#[test]
+fn what_makes_plans_is_checked() {
+    expect(
+        "agent: a\nplanner: llm\nplan: { nodes: [] }\nplanning:\n  max_attempts: 21\n  max_nodes: 0\n  kinds: [tool, review]\n  plan_review: maybe\n  prompt: '{{ nodes.a.output }}'\n  temperature: 1\n",
+        &[
+            "bad_value plan 3",
+            "missing_key planning.model 5",
+            "bad_value planning.max_attempts 5",
+            "bad_value planning.max_nodes 6",
+            "bad_value planning.kinds[1] 7",
+            "bad_value planning.plan_review 8",
+            "bad_template planning.prompt 9",
+            "unknown_key planning.temperature 10",
+        ],
+    );
+    expect(
+        "agent: a\nplanner: rules\nrules:\n  - plan: { nodes: [ { id: a, kind: tool, tool: t } ] }\n  - when: nodes.a.output\n    plan: { nodes: [] }\n  - when: message.\n",
+        &[
+            "missing_key rules[0] 4",
+            "unknown_tool rules[0].plan.nodes[0].tool 4",
+            "bad_template rules[1].when 5",
+            "bad_value rules[1].plan.nodes 6",
+            "bad_template rules[2].when 7",
+            "missing_key rules[2].plan 7",
+        ],
+    );
+    expect("agent: a\nplanner: llm\n", &["missing_key planning 1"]);
+    expect("agent: a\nplanner: rules\nrules: []\n", &["bad_value rules 3"]);
 }
 
 #[test]

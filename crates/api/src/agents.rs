@@ -35,9 +35,9 @@ pub struct AgentView {
     /// The hash of its meaning.
     #[schema(value_type = schema::Digest)]
     pub hash: Hash,
-    /// How many nodes its plan has: of those that rules choose from the largest; 0 where a model makes it.
+    /// How many nodes its plan has: with rules, the largest plan; 0 if a model makes the plan.
     pub nodes: u32,
-    /// The hash of its plan; where a model or rules make the plan of a job, of what they are told.
+    /// The hash of its plan; with another planner than `static`, of what its plans are made from.
     #[schema(value_type = schema::Digest)]
     pub plan_hash: Hash,
     /// Who makes the plan of a job.

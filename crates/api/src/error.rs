@@ -185,6 +185,8 @@ mod tests {
         ("invalid_agent", 422),
         ("invalid_request", 400),
         ("invalid_payload", 400),
+        ("no_rule", 422),
+        ("rule_failed", 422),
         ("wrong_correlation_key", 400),
         ("missing_correlation_key", 400),
         ("job_finished", 409),

@@ -477,7 +477,7 @@ fn signal() -> Form {
 
 fn wait_end() -> Form {
     let by_signal = object(&[("signal", MUST, signal)], "A signal.");
-    AnyOfBuilder::new().item(by_signal).item(names_of(["time"])).into()
+    AnyOfBuilder::new().item(by_signal).item(names_of(["dropped", "time"])).into()
 }
 
 fn answer() -> Form {

@@ -289,7 +289,7 @@ pub struct TraceStep {
     pub child: Option<crate::jobs::ChildOfStep>,
     /// Doubts about its call. One about a call that may be repeated is here once somebody has answered it.
     pub doubts: Vec<TraceDoubt>,
-    /// `signal` or `time`, for waits and sleeps that have ended.
+    /// `signal`, `time` or `dropped` (nobody needed the answer any more), for waits, sleeps and questions to people that have ended.
     pub ended_by: Option<String>,
     /// Why it failed.
     pub error: Option<JobErrorView>,

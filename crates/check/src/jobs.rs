@@ -70,6 +70,8 @@ fn paused(facts: &Dossier, events: &[Recorded], history: &ClientHistory, tally: 
 }
 
 fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
+    let first = events.first().map(|first| &first.event);
+    let planning = matches!(first, Some(Event::JobCreated(created)) if created.planning.is_some());
     let (mut versions, mut steps) = (0u32, false);
     let mut wrong = None;
     for recorded in events {
@@ -80,17 +82,19 @@ fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
                     wrong = Some(recorded.seq);
                 }
             }
-            // What makes the plan comes before it.
-            event if event.step().is_some_and(StepPath::is_planning) => {}
-            Event::NodeStarted(_)
+            event @ (Event::NodeStarted(_)
             | Event::NodeSkipped(_)
             | Event::ToolInvocationStarted(_)
             | Event::ValueRecorded(_)
             | Event::NodeRefining(_)
             | Event::ChildStarted(_)
-            | Event::ChildEnded(_) => {
+            | Event::ChildEnded(_)
+            | Event::JobCompleted(_)) => {
                 steps = true;
-                if versions == 0 {
+                // What makes the plan comes before it, and all else behind it.
+                let of_planning = event.step().is_some_and(StepPath::is_planning);
+                let right = if of_planning { planning && versions == 0 } else { versions > 0 };
+                if !right {
                     wrong = wrong.or(Some(recorded.seq));
                 }
             }

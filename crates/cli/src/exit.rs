@@ -75,6 +75,8 @@ impl Exit {
             "invalid_agent" => Self::CheckFailed,
             "invalid_payload"
             | "invalid_request"
+            | "no_rule"
+            | "rule_failed"
             | "wrong_correlation_key"
             | "missing_correlation_key"
             | "not_supported_yet"
@@ -130,6 +132,8 @@ mod tests {
             ("invalid_agent", 422, Exit::CheckFailed),
             ("invalid_payload", 400, Exit::Usage),
             ("invalid_request", 400, Exit::Usage),
+            ("no_rule", 422, Exit::Usage),
+            ("rule_failed", 422, Exit::Usage),
             ("wrong_correlation_key", 400, Exit::Usage),
             ("missing_correlation_key", 400, Exit::Usage),
             ("job_finished", 409, Exit::Conflict),

@@ -359,10 +359,8 @@ fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
                 let planned =
                     rules.flat_map(|(place, rule)| of_graph(format!("/rules/{place}/plan"), &rule.graph.nodes));
                 let planner = unknown_model("/planning".to_owned(), &node.id, &node.work);
-                let nodes_model = match &node.work.kind {
-                    NodeKind::Plan(planner) => planner.nodes_model.as_ref(),
-                    _ => None,
-                };
+                let of_model = if let NodeKind::Plan(planner) = &node.work.kind { Some(planner) } else { None };
+                let nodes_model = of_model.and_then(|planner| planner.nodes_model.as_ref());
                 let of_nodes = nodes_model.and_then(|model| models.knows(model).err());
                 let of_nodes = of_nodes.map(|message| AgentProblem { message, pointers: vec!["/model".to_owned()] });
                 planner.into_iter().chain(of_nodes).chain(planned).collect()

@@ -33,6 +33,9 @@ pub fn agent_file(bytes: &[u8]) {
     let Some(source) = text(bytes) else { return };
     match aetheris_agentfile::parse(source) {
         Ok(agent) => {
+            for plan in agent.plans() {
+                plan.compile().expect("each plan of an accepted file can be executed");
+            }
             let compiled = agent.plan.compile().expect("an accepted file has a graph that can be executed");
             let mut seen = std::collections::BTreeSet::new();
             for node in compiled.ordered() {

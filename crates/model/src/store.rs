@@ -163,7 +163,9 @@ fn work(search: &Search, job: &Job, unit: &Unit) -> UnitOfWork {
     work.expected_signals = unit
         .expected_signals
         .filter(|_| looks)
-        .map(|(node, count)| ExpectedSignals { count: usize::from(count), key: wait_key(node) });
+        .map(|(node, count)| ExpectedSignals { count: usize::from(count), key: wait_key(node) })
+        .into_iter()
+        .collect();
     if unit.release {
         work.lease = LeaseChange::Release;
     }
@@ -243,7 +245,9 @@ fn facts<'f>(search: &Search, job: &Job, unit: &Unit, holder: Option<&'f Holder>
         generation: state.fence.generation,
         job: Some(JobFacts { fence: state.fence, head: Hash::ZERO, holder, seq: state.seq, status: state.status }),
         kept: job.view.kept.iter().fold(Kept::default(), |all, _| all.plus(size)),
-        kept_of: unit.expected_signals.map_or(0, |(node, _)| job.view.kept_for(node).count()),
+        kept_of: (unit.expected_signals.iter())
+            .map(|(node, _)| (wait_key(*node), job.view.kept_for(*node).count()))
+            .collect(),
         last_event: true,
         ledger,
         parent: None,

@@ -122,7 +122,10 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'job_created' THEN job_before = 'none' AND seq = 1
                 -- With the job, or by the run that has made it.
                 WHEN 'plan_generated' THEN iif((SELECT c.payload ->> 'planning' FROM events c WHERE c.job = both.job AND c.seq = 1) IS NULL,
-                    job_before = 'pending' AND seq = 2, job_before = 'running' AND NOT pausing)
+                    job_before = 'pending' AND seq = 2,
+                    job_before = 'running' AND NOT ending AND NOT pausing AND EXISTS (SELECT 1 FROM events f
+                        WHERE f.job = both.job AND f.seq < both.seq AND f.kind = 'node_finished' AND f.payload ->> 'node' GLOB '$plan*'
+                          AND coalesce(f.payload ->> 'verdict', 'pass') = 'pass' AND f.payload ->> 'error' IS NULL))
                 WHEN 'job_claimed' THEN job_before = 'pending'
                 -- Behind an order to end or to pause only that follows, and what is known of the call that is under way.
                 WHEN 'job_requeued' THEN NOT ending AND NOT pausing

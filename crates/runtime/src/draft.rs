@@ -88,7 +88,7 @@ pub struct Draft {
     /// Promises that are kept with it.
     delivers: Vec<u64>,
     lease: LeaseChange,
-    expected_signals: Option<ExpectedSignals>,
+    expected_signals: Vec<ExpectedSignals>,
     /// Changes of the ledger beside those of the facts.
     settles: Vec<LedgerWrite>,
     /// The last checkpoint that was written.
@@ -125,7 +125,7 @@ impl Draft {
             guard,
             delivers: Vec::new(),
             lease: LeaseChange::Keep,
-            expected_signals: None,
+            expected_signals: Vec::new(),
             settles: Vec::new(),
             last,
             checkpoint: None,
@@ -259,7 +259,10 @@ impl Draft {
 
     /// The draft is to be refused unless these signals are kept and no other of their key.
     pub fn expect_signals(&mut self, expected: Option<ExpectedSignals>) {
-        self.expected_signals = expected;
+        if aetheris_fault::planted!("expected-signals-overwritten") {
+            self.expected_signals.clear();
+        }
+        self.expected_signals.extend(expected);
     }
 
     /// The unit of work that writes the draft. It can be made again as often as it has to be sent.
@@ -298,7 +301,7 @@ impl Draft {
     /// on its way already, it gives the job away or holds more than facts, or a checkpoint is due, which is made of a state
     /// that is written. [`Draft::sent_written`] or [`Draft::recall`] follows.
     pub(crate) fn send(&mut self, purpose: Purpose, fallback: EventId) -> Option<UnitOfWork> {
-        let more = self.lease != LeaseChange::Keep || self.expected_signals.is_some() || !self.settles.is_empty();
+        let more = self.lease != LeaseChange::Keep || !self.expected_signals.is_empty() || !self.settles.is_empty();
         if self.sent.0 > 0 || more || self.wants_checkpoint() {
             return None;
         }
@@ -324,7 +327,7 @@ impl Draft {
         if !aetheris_fault::planted!("recall-keeps-release") {
             self.lease = LeaseChange::Keep;
         }
-        self.expected_signals = None;
+        self.expected_signals.clear();
         self.settles.clear();
     }
 
@@ -336,7 +339,7 @@ impl Draft {
         self.stamp(self.entries.len(), committed);
         self.timers = timers_of(&self.state);
         self.lease = LeaseChange::Keep;
-        self.expected_signals = None;
+        self.expected_signals.clear();
         self.settles.clear();
     }
 
@@ -367,7 +370,7 @@ impl Draft {
         self.entries.truncate(blocks.unwrap_or(self.entries.len()));
         self.rebase(state);
         self.lease = LeaseChange::Keep;
-        self.expected_signals = None;
+        self.expected_signals.clear();
     }
 
     /// Begins anew on a state that is as the store has it.
@@ -379,7 +382,7 @@ impl Draft {
     /// whole job goes on. An outcome that is cut off is to be deposited: it is known all the same.
     pub fn rebase(&mut self, state: JobState) -> Rebased {
         let mut entries = std::mem::take(&mut self.entries);
-        let (lease, expected_signals) = (self.lease, self.expected_signals.take());
+        let (lease, expected_signals) = (self.lease, std::mem::take(&mut self.expected_signals));
         let settles = std::mem::take(&mut self.settles);
         let (total, base) = (entries.len(), state.clone());
         // Whether the job is given away, or fails and with which step, is decided on the newer state: a wait that it counts on
@@ -637,7 +640,7 @@ mod tests {
         draft.also_settle(see());
         let first = unit(&draft);
         assert_eq!((first.expected_seq, first.events.len(), first.timers.len()), (Some(every), 1, 1));
-        assert_eq!((first.lease, &first.expected_signals), (LeaseChange::Release, &expected()));
+        assert_eq!((first.lease, first.expected_signals.first()), (LeaseChange::Release, expected().as_ref()));
         let kept = first.checkpoint.unwrap();
         assert_eq!((first.ledger.len(), kept.seq), (1, every));
         draft.written(&Committed { at: Timestamp::from_micros(10), head: Hash::ZERO, seq: every + 1 });
@@ -700,8 +703,8 @@ mod tests {
         assert_eq!(draft.rebase(newer), Rebased::Whole);
         let left = unit(&draft);
         assert_eq!(
-            (left.events.len(), left.lease, left.expected_signals, left.ledger.len()),
-            (1, LeaseChange::Keep, None, 0)
+            (left.events.len(), left.lease, left.expected_signals.len(), left.ledger.len()),
+            (1, LeaseChange::Keep, 0, 0)
         );
         assert!(!draft.state().steps.contains_key(&"b".into()));
     }
@@ -744,12 +747,15 @@ mod tests {
         let left = unit(&cut);
         assert_eq!((left.events.len(), left.expected_seq, cut.state().seq), (1, Some(4), 5));
         assert!(cut.state().steps.contains_key(&"a".into()) && !cut.state().steps.contains_key(&"c".into()));
-        assert_eq!((left.lease, left.expected_signals, left.ledger.len()), (LeaseChange::Keep, None, 0));
+        assert_eq!((left.lease, left.expected_signals.first(), left.ledger.len()), (LeaseChange::Keep, None, 0));
         let mut whole = drafted();
         assert_eq!(whole.rebase(JobState { seq: 7, ..running() }), Rebased::Whole);
         let all = unit(&whole);
         assert_eq!((all.events.len(), all.expected_seq), (3, Some(7)));
-        assert_eq!((all.lease, all.expected_signals, all.ledger.len()), (LeaseChange::Release, expected(), 1));
+        assert_eq!(
+            (all.lease, all.expected_signals.first(), all.ledger.len()),
+            (LeaseChange::Release, expected().as_ref(), 1)
+        );
     }
 
     /// What the job waits for may have ended meanwhile: whether it is given away is decided on the newer state.
@@ -804,7 +810,7 @@ mod tests {
         draft.rebase_unblocked(running());
         let left = unit(&draft);
         assert_eq!((left.events.len(), draft.state().status), (1, JobStatus::Running));
-        assert_eq!((left.lease, left.expected_signals, left.timers), (LeaseChange::Keep, None, Vec::new()));
+        assert_eq!((left.lease, left.expected_signals.len(), left.timers), (LeaseChange::Keep, 0, Vec::new()));
     }
 
     /// What becomes of a unit that the store refuses as soon as it looks at it, behind so many sends and looks that
@@ -865,6 +871,6 @@ mod tests {
         let expected = Some(ExpectedSignals { count: 1, key: "k".to_owned() });
         draft.expect_signals(expected.clone());
         assert_eq!(draft.rebase(JobState::new(job)), Rebased::Whole);
-        assert_eq!(draft.unit(Purpose::Block, EventId::from_u128(4)).expected_signals, expected);
+        assert_eq!(draft.unit(Purpose::Block, EventId::from_u128(4)).expected_signals.first(), expected.as_ref());
     }
 }

@@ -370,6 +370,9 @@ impl Clients {
                 errands.push(Box::pin(self.clone().answer_nonsense(order.clone(), path, of_people.fork())));
             }
         }
+        if program.planner.is_model() && of_people.chance(400) {
+            errands.push(Box::pin(self.clone().approve_early(order.clone(), of_people.fork())));
+        }
         if cancelled {
             errands.push(Box::pin(self.clone().cancel(job, random.fork())));
         }

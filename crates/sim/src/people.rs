@@ -98,6 +98,16 @@ impl Clients {
         }
     }
 
+    /// Somebody approves of a plan, whether there is one or not: it counts only while it is asked about.
+    pub(crate) async fn approve_early(self, order: Order, mut random: Random) {
+        tokio::time::sleep(Duration::from_millis(random.between(0, 20_000))).await;
+        let key = format!("plan-{}-{}", order.job, random.between(1, 3));
+        let payload = Json::new(json!({ "approved": true }));
+        let answer = self.say(&order, &key, payload, &mut random).await;
+        let kept = matches!(answer, Some(SignalAnswer::Kept { .. }));
+        self.case("P1", !kept, || format!("{}: an approval of a plan that is not there is kept", order.job));
+    }
+
     /// A signal for a question that does not fit it: it is refused, or is in nobody's way.
     pub(crate) async fn answer_nonsense(self, order: Order, path: String, mut random: Random) {
         tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;

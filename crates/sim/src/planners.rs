@@ -130,14 +130,19 @@ pub(crate) fn examine(
     let stale = evidence.rates.stops > 0 || evidence.rates.nemesis > 0;
     let mut ends: BTreeMap<StepPath, Timestamp> = BTreeMap::new();
     let (mut approved, mut recorded_unapproved) = (false, false);
+    let mut asked_at = None;
     for recorded in events {
         match &recorded.event {
             Event::NodeFinished(finished) if finished.result.is_success() => {
                 ends.entry(finished.node.clone()).or_insert(recorded.at);
             }
+            Event::JobWaiting(waiting) if waiting.node.is_planning() => asked_at = Some(recorded.at),
             Event::WaitCompleted(ended) if ended.node.is_planning() => {
                 let WaitEnd::Signal { payload, .. } = &ended.by else { continue };
                 approved = payload.get("approved").and_then(Value::as_bool) == Some(true);
+                // What ends it in the unit in which it begins was said before there was a plan.
+                let seen = asked_at.is_some_and(|at| at < recorded.at);
+                tally.case("P1", seen, || format!("{job}: its plan was approved before it was made"));
             }
             Event::PlanGenerated(_) => recorded_unapproved |= !approved,
             _ => {}

@@ -8,10 +8,10 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
 
-use super::fixture::{agent, plan};
+use super::fixture::{agent, invalid, plan};
 use super::{Fixture, Message, snapshot};
 use aetheris_store::unit::{ClientKey, Purpose};
-use aetheris_store::{CommitError, NewAgent, Refusal, Scope};
+use aetheris_store::{CommitError, NewAgent, PlanDocument, Refusal, Scope};
 
 fn client_key(key: &str, body: &str) -> Option<ClientKey> {
     Some(ClientKey { body_hash: Hash::of(body.as_bytes()), key: key.to_owned() })
@@ -123,6 +123,36 @@ pub async fn c3_a_plan_recorded_later_must_be_there_too(f: Fixture) {
     assert_eq!(f.refused(unknown).await, Refusal::UnknownPlan);
     f.ok(f.draft(job, Purpose::Record, guard).await.event(planned(f.plan)).done()).await;
     assert_eq!(f.store().job(Scope::System, job).await.unwrap().unwrap().plan_hash, Some(f.plan));
+}
+
+/// A plan that a job's own run has made comes with the unit that records it.
+pub async fn c6_a_plan_document_is_stored_with_the_unit_that_records_it(f: Fixture) {
+    let made = plan("made");
+    let planned = |plan_hash| aetheris_core::event::PlanGenerated {
+        plan_hash,
+        plan_version: 1,
+        planner: "llm".to_owned(),
+        planner_version: "1".to_owned(),
+    };
+    let guard = aetheris_core::lease::Guard::Outside;
+    let document = PlanDocument { hash: made.hash(), plan: made.clone() };
+    let job = f.create(&Message { plan: None, ..f.message() }).await;
+    let unit = async |hash, document: PlanDocument| {
+        let draft = f.draft(job, Purpose::Record, guard).await.event(planned(hash));
+        draft.with(|unit| unit.plan = Some(document)).done()
+    };
+    // Under another name, with another row, without its event: that is no unit.
+    let foreign = PlanDocument { hash: f.plan, plan: made.clone() };
+    for wrong in [unit(f.plan, foreign).await, unit(f.plan, document.clone()).await] {
+        invalid(f.store().commit(wrong).await);
+    }
+    let mut bare = unit(made.hash(), document.clone()).await;
+    bare.events.clear();
+    invalid(f.store().commit(bare).await);
+    assert_eq!(f.store().plan(made.hash()).await.unwrap(), None, "what is refused leaves nothing");
+    f.ok(unit(made.hash(), document.clone()).await).await;
+    assert_eq!(f.store().plan(made.hash()).await.unwrap(), Some(document));
+    assert_eq!(f.store().job(Scope::System, job).await.unwrap().unwrap().plan_hash, Some(made.hash()));
 }
 
 pub async fn c4_a_job_is_not_created_twice(f: Fixture) {

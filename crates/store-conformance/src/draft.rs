@@ -225,7 +225,7 @@ impl Draft {
         };
         self.start(node)
             .event(waiting)
-            .with(|unit| unit.expected_signals = Some(ExpectedSignals { count: 0, key: key.to_owned() }))
+            .with(|unit| unit.expected_signals = vec![ExpectedSignals { count: 0, key: key.to_owned() }])
     }
 
     /// The job is given back.

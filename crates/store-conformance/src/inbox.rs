@@ -182,7 +182,7 @@ pub async fn i4_signals_that_are_known_hold_nothing_up_and_one_more_does(f: Fixt
     }
     for (count, fits) in [(1, false), (3, false), (2, true)] {
         let mut unit = f.of(run, Purpose::Block).await.wait("w", "k", WaitType::Signal, false).done();
-        unit.expected_signals = Some(ExpectedSignals { count, key: "k".to_owned() });
+        unit.expected_signals = vec![ExpectedSignals { count, key: "k".to_owned() }];
         if fits {
             f.ok(unit).await;
         } else {

@@ -318,7 +318,7 @@ pub async fn j8_the_checks_have_an_order(f: Fixture) {
     unit.row = Some(row);
     unit.guard = Guard::Run(Fence { generation: 1, epoch: 9 });
     unit.ledger = permit;
-    unit.expected_signals = Some(ExpectedSignals { count: 0, key: "k".to_owned() });
+    unit.expected_signals = vec![ExpectedSignals { count: 0, key: "k".to_owned() }];
     unit.effects = vec![NewEffect { key, permit: 1, permit_id, result: Json::null() }];
     unit.inbox = vec![InboxWrite::Consume(SignalId::from_u128(404))];
     invalid(f.store().commit(unit.clone()).await);
@@ -335,7 +335,7 @@ pub async fn j8_the_checks_have_an_order(f: Fixture) {
     assert_eq!(f.refused(unit.clone()).await, Refusal::UnknownPlan);
     unit.row.as_mut().unwrap().plan_hash = Some(f.plan);
     assert_eq!(f.refused(unit.clone()).await, Refusal::SignalKept("k".to_owned()));
-    unit.expected_signals = None;
+    unit.expected_signals.clear();
     assert_eq!(f.refused(unit.clone()).await, Refusal::Ledger(LedgerRefusal::Missing(key)));
     unit.ledger.clear();
     assert_eq!(f.refused(unit.clone()).await, Refusal::Ledger(LedgerRefusal::Missing(key)));

@@ -380,6 +380,7 @@ macro_rules! conformance_list {
                 c5_a_deleted_agent_leaves_jobs_and_plans,
                 c5_agents_are_listed_by_name,
                 c5_a_page_of_agents_is_bounded,
+                c6_a_plan_document_is_stored_with_the_unit_that_records_it,
             }
             unknown {
                 u1_a_permission_is_found,

@@ -64,13 +64,11 @@ fn look_up<'f>(
         }
         None => None,
     };
-    let kept_of = match needs.kept_of {
-        Some(key) => {
-            let found = tx.sql.first(Query::InboxCountOfKey, params![num, key], |row| rows::number(row, 0))?;
-            found.unwrap_or(0)
-        }
-        None => 0,
-    };
+    let mut kept_of = BTreeMap::new();
+    for key in &needs.kept_of {
+        let found = tx.sql.first(Query::InboxCountOfKey, params![num, key], |row| rows::number(row, 0))?;
+        kept_of.insert((*key).to_owned(), found.unwrap_or(0));
+    }
     let ledger = ledger(tx, &needs)?;
     let succeeded = succeeded(tx, unit, &needs, &ledger)?;
     let (kept, signals) = match num.filter(|_| !needs.signals.is_empty()) {

@@ -35,7 +35,7 @@ pub struct Needs<'u> {
     /// Which of these promises stand.
     pub delivers: &'u [u64],
     /// How many signals of this key are kept.
-    pub kept_of: Option<&'u str>,
+    pub kept_of: BTreeSet<&'u str>,
     /// Whether the job's last event stands where its row says.
     pub last_event: bool,
     /// The ledger's rows of these invocations.
@@ -86,8 +86,8 @@ pub struct Facts<'f> {
     pub job: Option<JobFacts<'f>>,
     /// All that is kept for the job.
     pub kept: Kept,
-    /// How many of the key that was asked about.
-    pub kept_of: usize,
+    /// How many of each key that was asked about; none of one that is not here.
+    pub kept_of: BTreeMap<String, usize>,
     /// Whether its last event stands where its row says.
     pub last_event: bool,
     /// Rows of the ledger, of any job.
@@ -161,7 +161,7 @@ pub fn needs(unit: &UnitOfWork) -> Result<Needs<'_>, StoreError> {
     Ok(Needs {
         client_key: new_client_key(unit),
         delivers: &unit.delivers,
-        kept_of: unit.expected_signals.as_ref().map(|expected| expected.key.as_str()),
+        kept_of: unit.expected_signals.iter().map(|expected| expected.key.as_str()).collect(),
         last_event: follows(unit),
         ledger: of_ledger.chain(unit.effects.iter().map(|effect| effect.key)).collect(),
         parent: parent_of_new(unit).map(|(parent, _)| parent),
@@ -188,7 +188,9 @@ fn follows(unit: &UnitOfWork) -> bool {
 
 /// The plan that it records and the store has to have.
 fn recorded_plan(unit: &UnitOfWork) -> Option<Hash> {
-    let recorded = unit.events.iter().any(|event| event.kind == EventKind::PlanGenerated);
+    // That by which a plan is to be made is named by the job's creation.
+    let generated = unit.events.iter().any(|event| event.kind == EventKind::PlanGenerated);
+    let recorded = generated || unit.create.is_some();
     // A document that comes with the unit is there with it.
     unit.row.as_ref().and_then(|row| row.plan_hash).filter(|_| recorded && unit.plan.is_none())
 }
@@ -235,8 +237,8 @@ pub fn decide(unit: &UnitOfWork, facts: &Facts<'_>, now: Reading) -> Result<Writ
         return Err(Refusal::UnknownPlan.into());
     }
     client_key(unit, facts)?;
-    if let Some(expected) = &unit.expected_signals {
-        rules::signals(expected, facts.kept_of)?;
+    for expected in &unit.expected_signals {
+        rules::signals(expected, facts.kept_of.get(&expected.key).copied().unwrap_or(0))?;
     }
     let ledger = steps(unit, fence, facts, now)?;
     for effect in &unit.effects {
@@ -578,7 +580,7 @@ mod tests {
         wrong.row = Some(Projection { plan_hash: Some(Hash::ZERO), ..Projection::of(&JobState::new(JOB), false) });
         wrong.guard = Guard::Run(Fence { generation: 1, epoch: 1 });
         wrong.expected_seq = Some(6);
-        wrong.expected_signals = Some(ExpectedSignals { count: 1, key: "k".to_owned() });
+        wrong.expected_signals = vec![ExpectedSignals { count: 1, key: "k".to_owned() }];
         wrong.ledger = vec![LedgerWrite::Permit(request(5, 2))];
         wrong.effects = vec![effect(&request(5, 9))];
         wrong.inbox = vec![receive(1), InboxWrite::Consume(SignalId::from_u128(9))];
@@ -596,7 +598,7 @@ mod tests {
         said.push(refused(&wrong, &found));
         found.plan = true;
         said.push(refused(&wrong, &found));
-        found.kept_of = 1;
+        found.kept_of = [("k".to_owned(), 1)].into();
         said.push(refused(&wrong, &found));
         wrong.ledger = vec![LedgerWrite::Permit(request(5, 1))];
         said.push(refused(&wrong, &found));
@@ -670,7 +672,7 @@ mod tests {
         assert!(!asked.last_event, "a new job has no event before it");
         assert_eq!(needs(&unit(vec![])).unwrap(), Needs::default());
         let mut all = unit(vec![event(1, JobCancelled {})]);
-        all.expected_signals = Some(ExpectedSignals { count: 0, key: "s".to_owned() });
+        all.expected_signals = vec![ExpectedSignals { count: 0, key: "s".to_owned() }];
         let settle = |key, permit| Settle {
             key: IdempotencyKey::from_u128(key),
             permit_id: PermitId::from_u128(permit),
@@ -691,7 +693,7 @@ mod tests {
         all.inbox = vec![receive(6), InboxWrite::Consume(SignalId::from_u128(7))];
         let asked = needs(&all).unwrap();
         assert!(asked.last_event);
-        assert_eq!(asked.kept_of, Some("s"));
+        assert_eq!(asked.kept_of, ["s"].into());
         assert_eq!(asked.ledger, (1..=5).map(IdempotencyKey::from_u128).collect());
         assert_eq!(asked.succeeded, [IdempotencyKey::from_u128(1)].into());
         assert_eq!(asked.signals, [6, 7].map(SignalId::from_u128).into());

@@ -268,8 +268,8 @@ pub struct UnitOfWork {
     /// The place of the last event that the author has seen; `None` where the unit appends none and
     /// holds whatever else was written.
     pub expected_seq: Option<u64>,
-    /// The kept signals of a key that its author knows: one that has come since would be missed.
-    pub expected_signals: Option<ExpectedSignals>,
+    /// The kept signals that its author knows, of each key that it is to wait for: one that has come since would be missed.
+    pub expected_signals: Vec<ExpectedSignals>,
     /// In whose right it is written.
     pub guard: Guard,
     /// The author's name for the unit; the id of its first event where it has one.
@@ -308,7 +308,7 @@ impl UnitOfWork {
             events: Vec::new(),
             evidence: Vec::new(),
             expected_seq: None,
-            expected_signals: None,
+            expected_signals: Vec::new(),
             guard,
             id,
             inbox: Vec::new(),

@@ -331,6 +331,28 @@ fn a_job_is_made_with_its_plan_and_every_step_stands_behind_it() {
         early.events.insert(1, Told { at: 10, epoch: 0, event: step });
         assert!(of(D8, &early).contains("event 2: it does not stand behind its plan"));
     }
+    // What makes the plan stands before it, in a job whose plan is made, and an answer behind it.
+    let planning = || Event::from(NodeStarted::new("$plan", 1));
+    let mut unasked = whole();
+    unasked.events.insert(1, Told { at: 10, epoch: 0, event: planning() });
+    assert!(of(D8, &unasked).contains("event 2: it does not stand behind its plan"));
+    let made = || {
+        let mut made = whole();
+        made.first(EventKind::JobCreated).event =
+            JobCreated { planning: Some(Hash::of(b"p")), ..story::created() }.into();
+        made
+    };
+    let mut late = made();
+    late.events.insert(3, Told { at: 10, epoch: 1, event: planning() });
+    assert!(of(D8, &late).contains("event 4: it does not stand behind its plan"));
+    let mut unplanned = made();
+    unplanned.events.truncate(1);
+    unplanned.events.push(Told {
+        at: 10,
+        epoch: 0,
+        event: JobCompleted { answer: Answer::Value(Json::null()) }.into(),
+    });
+    assert!(of(D8, &unplanned).contains("event 2: it does not stand behind its plan"));
 }
 
 #[test]

@@ -154,7 +154,7 @@ async fn list(context: &Context) -> Result<Exit, Error> {
         table.row(vec![
             agent.agent.to_string(),
             agent.version.clone(),
-            agent.nodes.to_string(),
+            if agent.planner == Planner::Llm.as_str() { "by model".to_owned() } else { agent.nodes.to_string() },
             context.now().relative(agent.updated_at),
             one_line(&agent.description),
         ]);

@@ -116,6 +116,9 @@ fn violations(payload: &Value) -> String {
 fn wait_completed(payload: &Value, words: &Words<'_>) -> String {
     match payload["by"].get("signal") {
         Some(signal) => format!("{} by a signal: {}", words.get("node"), json_line(&signal["payload"])),
+        None if payload["by"] == "dropped" => {
+            format!("{} withdrawn: nobody needs the answer any more", words.get("node"))
+        }
         None => format!("{} by time", words.get("node")),
     }
 }

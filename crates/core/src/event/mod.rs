@@ -104,7 +104,7 @@ events! {
     /// The job blocks.
     JobWaiting = 5, "job_waiting", 1;
     /// What it was blocked on is over.
-    WaitCompleted = 6, "wait_completed", 1;
+    WaitCompleted = 6, "wait_completed", 2;
     /// Someone asked for the job's end while a worker held it.
     JobCancelRequested = 7, "job_cancel_requested", 1;
     /// The job has its answer.

@@ -71,7 +71,10 @@ impl Plan {
     #[must_use]
     pub fn with(&self, graph: Graph) -> Self {
         let Graph { answer, nodes } = graph;
-        let Self { budget, max_parallel_steps, retry, schema_version, step_timeout, tools, .. } = self.clone();
+        let Self { budget, max_parallel_steps, retry, schema_version, step_timeout, tools, answer: _, nodes: _ } = self;
+        let (retry, tools) = (retry.clone(), tools.clone());
+        let (budget, max_parallel_steps) = (*budget, *max_parallel_steps);
+        let (schema_version, step_timeout) = (*schema_version, *step_timeout);
         Self { answer, budget, max_parallel_steps, nodes, retry, schema_version, step_timeout, tools }
     }
 

@@ -197,6 +197,9 @@ impl JobState {
         let expected = self.plan.map_or(1, |plan| plan.version + 1);
         // A plan that is made is recorded by the run that has made it.
         let made = self.planning.is_some() && self.plan.is_none();
+        if made {
+            self.refuse_when_ending()?;
+        }
         let status = if made { JobStatus::Running } else { JobStatus::Pending };
         let is_made = !made || self.step_status(&StepPath::planning()) == StepStatus::Completed;
         if e.plan_version != expected || self.status != status || !is_made {
@@ -248,6 +251,9 @@ impl JobState {
 
     fn completed(&mut self, answer: &Answer) -> Result<(), Illegal> {
         self.refuse_when_ending()?;
+        if self.plan.is_none() {
+            return Err(Illegal::Contradiction("the job cannot complete: it has no plan".to_owned()));
+        }
         if let Some((node, _)) = self.steps.iter().find(|(_, step)| !step.status.is_terminal()) {
             return Err(Illegal::Contradiction(format!("the job cannot complete: node `{node}` has not ended")));
         }

@@ -336,6 +336,17 @@ async fn the_job_machine() {
     })
     .await;
     in_story(D8, |s| {
+        let place = s.place(EventKind::PlanGenerated);
+        s.events.insert(place, Told { at: 10, epoch: 0, event: NodeStarted::new("$plan", 1).into() });
+    })
+    .await;
+    in_story(D8, |s| {
+        s.first(EventKind::JobCreated).event = JobCreated { planning: Some(Hash::of(b"p")), ..story::created() }.into();
+        let place = s.place(EventKind::PlanGenerated);
+        s.events.insert(place + 1, Told { at: 10, epoch: 0, event: NodeStarted::new("$plan", 1).into() });
+    })
+    .await;
+    in_story(D8, |s| {
         let plan_hash = Hash::of(b"plan");
         let (planner, planner_version) = ("static".into(), "1".into());
         let plan = PlanGenerated { plan_hash, plan_version: 3, planner, planner_version };

@@ -231,6 +231,8 @@ pub const BUGS: &[Bug] = &[
         "a rule that cannot be evaluated counts as false",
         "the_first_rule_that_holds_is_the_plan",
     ),
+    survivor("plan-approved-unseen", "a plan is approved by a word that came before it was made"),
+    survivor("planning-is-the-answer", "a job answers with its plan and does not follow it"),
     survivor("silence-is-an-answer", "a question that nobody has answered in time is answered with null"),
     survivor("questions-share-a-key", "all questions of a map or a loop have one key"),
     survivor("question-not-withdrawn", "an item that is given up is not done with the question that it has asked"),

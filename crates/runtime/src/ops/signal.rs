@@ -20,6 +20,7 @@ use crate::admission::Caller;
 use crate::draft::{Draft, Fact};
 use crate::error::{Awaited, OpError};
 use crate::load::Loaded;
+use crate::run::review;
 
 /// An outside message.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,7 +75,10 @@ impl Runtime {
             let plan = self.plan_of(&loaded).await?;
             // While its plan is made nothing is known of what it will wait for.
             let own = plan.as_deref().filter(|_| loaded.state.plan.is_some());
-            let ahead = upcoming(&loaded, own, &incoming.correlation_key);
+            let of_review = loaded.state.planning.is_some() && review::is_key(job, &incoming.correlation_key);
+            // An answer about a plan counts only while that is asked about.
+            let ahead =
+                if of_review { Some(Ahead::default()) } else { upcoming(&loaded, own, &incoming.correlation_key) };
             let question = Incoming {
                 key: incoming.correlation_key.clone(),
                 payload_hash: incoming.payload.hash(),
@@ -209,7 +213,9 @@ impl Runtime {
         unit.expected_seq = Some(state.seq);
         // One that is kept meanwhile has to be looked at.
         let expected = ExpectedSignals { count: kept, key: incoming.correlation_key.clone() };
-        unit.expected_signals = Some(expected).filter(|_| !aetheris_fault::planted!("second-signal-wins"));
+        if !aetheris_fault::planted!("second-signal-wins") {
+            unit.expected_signals.push(expected);
+        }
         unit.inbox.push(receive(incoming, id, false));
         unit
     }

@@ -19,7 +19,7 @@ use aetheris_store::{AgentRow, NewJob, Purpose, Refusal};
 use crate::Runtime;
 use crate::draft::{Draft, LastCheckpoint, WriteError};
 use crate::error::OpError;
-use crate::run::rules;
+use crate::run::rules::{self, Unclear};
 
 /// A message for an agent.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -181,8 +181,8 @@ impl Runtime {
                         Ok(chosen)
                     }
                     Ok(None) => Err(OpError::NoRule(rules::none_holds(rules))),
-                    Err(error) => {
-                        Err(OpError::RuleFailed(format!("the condition of a rule cannot be evaluated: {error}")))
+                    Err(Unclear { error, place }) => {
+                        Err(OpError::RuleFailed(format!("`rules[{place}].when` cannot be evaluated: {error}")))
                     }
                 }
             }

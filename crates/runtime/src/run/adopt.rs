@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aetheris_core::agent::Planner;
-use aetheris_core::event::PlanGenerated;
+use aetheris_core::event::{Failure, PlanGenerated};
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{NodeKind, Plan};
 use aetheris_store::{PlanDocument, Purpose};
@@ -13,12 +13,11 @@ use super::{Run, Stop};
 use crate::draft::{Fact, Rebased};
 use crate::error::OpError;
 use crate::names;
-use aetheris_core::event::Failure;
 
 impl Run<'_> {
     /// The planning plan has done its work. One commit, with the document of the plan; nothing of that runs before.
     pub(super) async fn adopt(&mut self) -> Result<(), Stop> {
-        let (planner, made) = self.made().map_err(|why| Stop::Fault(Failure::new("corrupt_history", why)))?;
+        let (planner, made) = self.made().map_err(Stop::Fault)?;
         let document = PlanDocument { hash: made.hash(), plan: Arc::new(made) };
         let hash = document.hash;
         let event = PlanGenerated {
@@ -40,8 +39,9 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Who has made the plan, and the plan.
-    fn made(&self) -> Result<(Planner, Plan), String> {
+    /// Who has made the plan, and the plan. One that an earlier build has accepted may be none for this one.
+    fn made(&self) -> Result<(Planner, Plan), Failure> {
+        let corrupt = |why: String| Failure::new("corrupt_history", why);
         let planning = self.plan.plan();
         let path = StepPath::planning();
         let newest = self.state().newest_round(&path);
@@ -49,13 +49,19 @@ impl Run<'_> {
         if aetheris_fault::planted!("first-plan-counts") {
             answer = names::of_round(self.state(), &self.rows.effects, &path);
         }
-        let answer = answer.ok_or_else(|| format!("`{newest}` has given no plan"))?;
+        let answer = answer.ok_or_else(|| corrupt(format!("`{newest}` has given no plan")))?;
         match planning.planning_node().map(|node| &node.work.kind) {
-            Some(NodeKind::Plan(_)) => plan::made(planning, &answer).map(|plan| (Planner::Llm, plan)),
+            Some(NodeKind::Plan(_)) => {
+                let unreadable = |why| {
+                    let message = format!("this build does not take the plan that was accepted: {why}");
+                    Failure::new(names::REJECTED, message)
+                };
+                plan::made(planning, &answer).map(|plan| (Planner::Llm, plan)).map_err(unreadable)
+            }
             Some(NodeKind::Rules(_)) => rules::made(planning, &answer)
                 .map(|plan| (Planner::Rules, plan))
-                .ok_or_else(|| format!("`{newest}` has chosen no rule")),
-            Some(_) | None => Err("the job's plan makes none".to_owned()),
+                .ok_or_else(|| corrupt(format!("`{newest}` has chosen no rule"))),
+            Some(_) | None => Err(corrupt("the job's plan makes none".to_owned())),
         }
     }
 }

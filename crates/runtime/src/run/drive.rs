@@ -69,7 +69,9 @@ impl<'r> Run<'r> {
             bodies.halt();
         }
         match self.due(plan) {
-            Due::Done if plan.plan().planning_node().is_some() => {
+            Due::Done
+                if plan.plan().planning_node().is_some() && !aetheris_fault::planted!("planning-is-the-answer") =>
+            {
                 self.adopt().await?;
                 Ok(None)
             }

@@ -150,19 +150,13 @@ impl<'r> Run<'r> {
 
     /// Blocks the job on what waits, as far as the unit has room for it: whether on any, and whether on all.
     fn block_on(&mut self, blocks: BTreeMap<StepPath, Held>) -> Result<(bool, bool), Stop> {
-        let (mut blocked, mut all, mut expects) = (false, true, false);
+        let (mut blocked, mut all) = (false, true);
         for (path, Held { release, .. }) in blocks {
             let Release::Block { facts, expected } = release else { continue };
             // Nobody is asked for what a job waits for that is to fail, but for the ends of its lost maps' children.
             if self.failed && !self.is_stopped(&path) {
                 continue;
             }
-            // A unit looks at the kept signals of one wait.
-            if expects && expected.is_some() {
-                all = false;
-                continue;
-            }
-            expects |= expected.is_some();
             // A signal that was kept has ended a wait at once: the job is given back as it is.
             if self.state().status == JobStatus::Pending {
                 break;
@@ -171,9 +165,7 @@ impl<'r> Run<'r> {
                 all = false;
                 break;
             }
-            if expected.is_some() || aetheris_fault::planted!("expected-signals-overwritten") {
-                self.draft.expect_signals(expected);
-            }
+            self.draft.expect_signals(expected);
             self.take(facts)?;
             blocked = true;
         }

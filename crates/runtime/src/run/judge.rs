@@ -175,6 +175,7 @@ pub(super) fn rejected(view: &View<'_>, by: Judge, feedback: &str) -> Prepared {
         }
         return Prepared::of([Fact::of(NodeRefining { by, feedback, node: view.path.base(), round })]);
     }
+    let of_person = by == Judge::Critic;
     let by = match (by, &view.node.critic) {
         (Judge::Critic, Some(critic)) => format!("critic `{critic}`"),
         (Judge::Critic | Judge::Schema, _) => by.as_str().to_owned(),
@@ -182,11 +183,8 @@ pub(super) fn rejected(view: &View<'_>, by: Judge, feedback: &str) -> Prepared {
     let max = view.work.max_refines();
     let message = match round {
         _ if view.path.is_planning() => {
-            let by = if view.path.is_critic() || by.contains("review") { "a person" } else { "the form of plans" };
-            format!(
-                "no plan was accepted in {round} of {} attempts, and the last was rejected by {by}: {feedback}",
-                max + 1
-            )
+            let last = if of_person { "a person rejected the last one" } else { "the last one was not valid" };
+            format!("no plan was accepted in {round} of {} attempts; {last}: {feedback}", max + 1)
         }
         _ if left => format!("its output was rejected by its {by}, and its map has failed: {feedback}"),
         1 => format!("its output was rejected by its {by}, and is not made again (max_refines: {max}): {feedback}"),

@@ -271,7 +271,6 @@ impl<'r> Run<'r> {
 
     /// Another plan is followed from here on: that which its planning has made.
     fn follow(&mut self, plan: Arc<CompiledPlan>) {
-        self.calls = self.state().tool_calls(&plan);
         self.cursor = Cursor::default();
         self.plan = plan;
     }

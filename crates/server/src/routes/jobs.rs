@@ -73,7 +73,7 @@ pub(super) async fn get(State(app): State<Shared>, JobPath(job): JobPath, mut pa
         follow::until_ended(&app, place, job, wait, &gone).await?.ok_or(OpError::JobNotFound(job))?;
     }
     let (mut outlined, slot) = outline::read(&app, job).await?;
-    let plan = app.plan(outlined.state().plan.map(|plan| plan.hash)).await?;
+    let plan = app.plan(outlined.state().followed_plan()).await?;
     let result = outlined.result(app.store()).await?;
     let steps = outlined.state().steps.len() * STEP_BYTES;
     let bytes = outlined.message().text().len() + result.text().len() + steps;

@@ -108,7 +108,7 @@ pub(super) async fn agent_schema() -> Answer {
 
 /// The JSON Schema of plans
 ///
-/// Of a plan as it stands in an agent file, and as a model is asked for one.
+/// The form of `plan` in an agent file, and of what a planning model must answer.
 #[utoipa::path(get, path = "/api/schema/plan", tag = "agents", operation_id = "plan_schema",
     responses((status = 200, body = Object, content_type = "application/json", description = "JSON Schema 2020-12"), Plain))]
 pub(super) async fn plan_schema() -> Answer {

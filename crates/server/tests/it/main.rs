@@ -17,6 +17,7 @@ mod loops;
 mod maps;
 mod messages;
 mod people;
+mod planners;
 mod rounds;
 mod serving;
 mod signals;

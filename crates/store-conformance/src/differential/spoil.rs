@@ -68,7 +68,7 @@ pub(super) async fn spoil(world: &mut World<'_>, answer: Option<&'static str>, m
         11 => {
             let key = world.random.pick(&kept).map(|kept| kept.key.clone());
             let count = world.random.below(3);
-            unit.expected_signals = key.map(|key| ExpectedSignals { count, key });
+            unit.expected_signals = key.map(|key| ExpectedSignals { count, key }).into_iter().collect();
         }
         12 => unit.guard = Guard::Outside,
         _ => unit.id = world.ids.event(),

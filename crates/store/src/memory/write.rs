@@ -61,7 +61,7 @@ impl Tables {
             generation: self.generation(),
             job: job.map(|job| job.facts()),
             kept: kept.fold(Kept::default(), |all, row| all.plus(size(&row.signal))),
-            kept_of: needs.kept_of.map_or(0, kept_of),
+            kept_of: needs.kept_of.iter().map(|key| ((*key).to_owned(), kept_of(key))).collect(),
             last_event: true,
             ledger: needs.ledger.iter().filter_map(|key| Some((*key, self.ledger.get(key)?.clone()))).collect(),
             parent: needs.parent.and_then(|parent| self.jobs.get(&parent)).map(|parent| parent.row.status),

@@ -5,8 +5,10 @@ use std::time::Duration;
 use aetheris_core::event::{Event, WaitEnd};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
+use aetheris_core::plan::AnswerFormat;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
+use aetheris_runtime::ModelRequest;
 use aetheris_runtime::error::OpError;
 use aetheris_runtime::ops::SignalAnswer;
 use aetheris_testing::{FakeModels, ModelReply};
@@ -18,10 +20,13 @@ const HEAD: &str = "agent: a\nmodel: fake/m\nmax_parallel_steps: 4\ntools:\n  \
      ask.human: { kind: human, question: 'May I {{ input.what }}?', deadline: 1h, schema: { type: object, required: [yes] }, \
                   input_schema: { type: object, required: [what] } }\n  \
      look: { kind: function, function: f, effect: pure, output_schema: { type: object, required: [found] } }\n  \
+     tell: { kind: function, function: f, effect: idempotent, output_schema: { type: object, required: [told] } }\n  \
      pay: { kind: function, function: f, effect: at_most_once, output_schema: { type: object, required: [paid] } }\nplan:\n  nodes:\n";
 
 async fn begun(world: &World, nodes: &str) -> JobId {
-    world.put(&format!("{HEAD}{nodes}")).await;
+    world
+        .put(&format!("{}{nodes}", HEAD.replace("plan:\n", "retry: { max_attempts: 9, backoff: 1ms }\nplan:\n")))
+        .await;
     world.submit("a", json!({ "what": "it" })).await
 }
 
@@ -64,7 +69,7 @@ async fn a_person_is_asked_and_answers_what_the_tool_gives() {
 #[tokio::test(start_paused = true)]
 async fn nobody_who_answers_in_time_is_a_failure_for_good() {
     let world = World::new();
-    let node = "    - { id: n, kind: tool, tool: ask.human, input: { what: go }, retry: { max_attempts: 9 } }\n";
+    let node = "    - { id: n, kind: tool, tool: ask.human, input: { what: go } }\n";
     let job = begun(&world, node).await;
     let _process = world.start("w");
     world.until(job, &[JobStatus::Parked]).await;
@@ -134,33 +139,34 @@ async fn a_model_is_told_that_nobody_has_answered() {
 /// The question of an item whose map has failed is withdrawn: its answer comes to a wait that is over.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_an_answer_that_is_not_needed_any_more() {
-    let world = World::new();
-    let nodes = "    - { id: m, kind: map, on_item_failure: stop, concurrency: 2, over: [ { what: a }, {} ], \
-                 do: { kind: tool, tool: ask.human, input: '{{ item }}' } }\n    \
-                 - { id: s, kind: sleep, duration: 1h, needs: [] }\n";
-    // The second item cannot ask: its question has no `what`.
-    let nodes = nodes.replace("id: m, kind: map,", "id: m, kind: map, on_failure: fail_safe,");
-    let job = begun(&world, &nodes).await;
+    let models = FakeModels::new().rule(|request: &ModelRequest| match request.prompt.as_str() {
+        "a" => Some(ModelReply::calls("", [("ask_human", json!({ "what": "go" }))])),
+        _ => Some(ModelReply::refused("no").after(Duration::from_secs(60))),
+    });
+    let world = World::asking(&models);
+    // The second item fails when the first has long asked.
+    let nodes = "    - { id: m, kind: map, on_failure: fail_safe, concurrency: 2, over: [a, b], \
+                 do: { kind: agent, prompt: '{{ item }}', tools: [ask.human, look], retry: { max_attempts: 1 } } }\n    \
+                 - { id: s, kind: sleep, duration: 1h }\n";
+    let job = begun(&world, nodes).await;
     let _process = world.start("w");
     let mut state = world.state(job).await;
     while state.step_status(&"m".into()) != StepStatus::Failed {
         tokio::time::sleep(Duration::from_millis(10)).await;
         state = world.state(job).await;
     }
-    assert!(state.blocks.of(&"m[0]".into()).is_none(), "{:?}", state.blocks);
+    assert!(state.blocks.of(&"m[0]/0.0".into()).is_none(), "{:?}", state.blocks);
     let events = world.events(job).await;
     let dropped = |event: &Event| matches!(event, Event::WaitCompleted(e) if e.by == WaitEnd::Dropped);
-    let asked = |event: &Event| matches!(event, Event::JobWaiting(e) if e.node == "m[0]".into());
-    assert_eq!(events.iter().any(asked), events.iter().any(dropped));
-    if events.iter().any(asked) {
-        let late = world.signal(job, &format!("{job}/m[0]"), yes()).await.unwrap_err();
-        assert!(matches!(late, OpError::WaitOver(_)), "{late}");
-    }
+    let asked = |event: &Event| matches!(event, Event::JobWaiting(e) if e.node == "m[0]/0.0".into());
+    assert!(events.iter().any(asked) && events.iter().any(dropped), "{events:?}");
+    let late = world.signal(job, &format!("{job}/m[0]/0.0"), yes()).await.unwrap_err();
+    assert!(matches!(late, OpError::WaitOver(_)), "{late}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_a_tool_answers_fits_its_schema_or_the_step_fails_once() {
-    for (tool, code) in [("look", "output_mismatch"), ("pay", "output_mismatch")] {
+    for tool in ["look", "pay", "tell"] {
         let world = World::new();
         let node =
             format!("    - {{ id: n, kind: tool, tool: {tool}, input: {{ x: 1 }}, retry: {{ max_attempts: 5 }} }}\n");
@@ -168,11 +174,11 @@ async fn what_a_tool_answers_fits_its_schema_or_the_step_fails_once() {
         let _process = world.start("w");
         let state = world.done(job).await;
         let (found, message) = failed(&state);
-        assert_eq!(found, code);
+        assert_eq!(found, "output_mismatch");
         assert!(message.contains("`output_schema`"), "{message}");
         assert_eq!(world.tools.calls.lock().unwrap().len(), 1, "another call would tell no more");
         let key = state.steps[&"n".into()].invocation.as_ref().map(|call| call.has_happened());
-        assert_eq!(key, (tool == "pay").then_some(true), "the effect stays");
+        assert_eq!(key, (tool != "look").then_some(true), "the effect stays");
     }
     let world = World::new();
     let job = begun(&world, "    - { id: n, kind: tool, tool: pay, input: { paid: 1 } }\n").await;
@@ -217,4 +223,31 @@ async fn a_model_is_told_the_form_of_its_answer() {
     let (code, message) = failed(&world.done(job).await);
     assert_eq!((code.as_str(), never.count()), ("model_answer_misfit", 4));
     assert!(message.contains("does not fit its `schema`"), "{message}");
+}
+
+/// A schema that is no object is no JSON for providers: the model is told of it, and its answer is read as JSON all the same.
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_be_any_json_value() {
+    let models = FakeModels::new().always("2");
+    let world = World::asking(&models);
+    let job = begun(&world, "    - { id: n, kind: llm, prompt: p, schema: { enum: [1, 2] } }\n").await;
+    let _process = world.start("w");
+    world.done(job).await;
+    assert_eq!((world.result(job).await, models.count()), (json!(2), 1));
+    assert_eq!(models.asked()[0].format, AnswerFormat::Text);
+}
+
+/// All that is asked at once is asked in one unit.
+#[tokio::test(start_paused = true)]
+async fn a_job_is_blocked_on_many_questions_at_once() {
+    let world = World::new();
+    let node = "    - { id: m, kind: map, concurrency: 20, over: [0,1,2,3,4,5,6,7,8,9,10,11], do: { kind: tool, tool: ask.human, input: { what: '{{ item }}' } } }\n";
+    let job = begun(&world, node).await;
+    let _process = world.start("w");
+    let state = world.until(job, &[JobStatus::Parked]).await;
+    assert_eq!((state.blocks.iter().count(), state.fence.epoch), (12, 1), "one claim, and one write");
+    for item in 0..12 {
+        world.signal(job, &format!("{job}/m[{item}]"), yes()).await.unwrap();
+    }
+    world.done(job).await;
 }

@@ -149,7 +149,7 @@ async fn a_plan_that_nobody_approves_of_fails_the_job() {
     world.signal(job, &format!("plan-{job}-1"), json!({ "approved": false })).await.unwrap();
     let (code, message) = failed(&world.done(job).await);
     assert_eq!(code, "rejected");
-    assert!(message.contains("rejected by a person: a person rejected the plan and did not say why"), "{message}");
+    assert!(message.contains("a person rejected the last one: no reason was given"), "{message}");
 }
 
 /// The profile is that of the send: an agent that is changed meanwhile plans the jobs that come after.
@@ -229,5 +229,53 @@ async fn a_childs_plan_is_made_by_its_own_run() {
                 assert!(found == "child_failed" && message.ends_with(code), "{message}");
             }
         }
+    }
+}
+
+/// A plan is approved by who can have seen it.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_is_not_made_is_not_approved() {
+    let models = FakeModels::new().always(says(&pays(5)).after(std::time::Duration::from_secs(5)));
+    let (world, job) = begun("plan_review: human", &models).await;
+    let yes = json!({ "approved": true });
+    let early = world.signal(job, &format!("plan-{job}-1"), yes.clone()).await.unwrap_err();
+    assert!(matches!(early, OpError::WrongCorrelationKey { .. }), "{early}");
+    let _process = world.start("w");
+    world.until(job, &[JobStatus::Running]).await;
+    let early = world.signal(job, &format!("plan-{job}-2"), yes.clone()).await.unwrap_err();
+    assert!(matches!(early, OpError::WrongCorrelationKey { .. }), "{early}");
+    // Any other may be one of the plan's own.
+    assert!(matches!(world.signal(job, "own", yes.clone()).await, Ok(SignalAnswer::Kept { .. })));
+    world.until(job, &[JobStatus::Parked]).await;
+    assert_eq!(world.signal(job, &format!("plan-{job}-1"), yes).await.unwrap(), SignalAnswer::Delivered);
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// A job that is cancelled or paused while its plan is made makes none.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_to_end_is_not_planned() {
+    let models = FakeModels::new().always(says(&pays(5)).after(std::time::Duration::from_secs(60)));
+    let (world, job) = begun("", &models).await;
+    let _process = world.start("w");
+    world.until(job, &[JobStatus::Running]).await;
+    world.rt.cancel(job).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Cancelled);
+    assert_eq!(count(&world.events(job).await, EventKind::PlanGenerated), 0);
+}
+
+/// Rules see the job as well as its message, at the send and in a child's own run.
+#[tokio::test(start_paused = true)]
+async fn rules_see_the_session_of_their_job() {
+    let world = World::new();
+    let rules = "agent: a\nplanner: rules\nrules:\n  - { when: job.session == 's', plan: { nodes: [ { id: n, kind: transform, output: own } ] } }\n  \
+                 - { plan: { nodes: [ { id: n, kind: transform, output: other } ] } }\n";
+    world.put(rules).await;
+    world.put("agent: p\nplan:\n  nodes:\n    - { id: n, kind: job, agent: a, session: s }\n").await;
+    let _process = world.start("w");
+    for (agent, session, answer) in [("a", Some("s"), "own"), ("a", None, "other"), ("p", None, "own")] {
+        let sent = Submission { session: session.map(Into::into), ..submission(json!(null)) };
+        let job = world.rt.submit(&agent.into(), sent).await.unwrap().job;
+        world.done(job).await;
+        assert_eq!(world.result(job).await, answer, "{agent} {session:?}");
     }
 }

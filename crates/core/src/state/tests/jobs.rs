@@ -313,3 +313,46 @@ fn a_state_is_what_its_events_say_and_is_named_by_its_hash() {
     let read: JobState = serde_json::from_slice(&crate::json::to_canonical(&with_timer)).unwrap();
     assert_eq!(read, with_timer);
 }
+
+/// A job whose plan is made by its own run, and is held by one.
+fn planning() -> Story {
+    let created = JobCreated { planning: Some(Hash::of(b"planning")), ..created() };
+    Story::blank().then(created).then(claimed())
+}
+
+/// What makes the plan comes before it, whole; and nothing of the plan does.
+#[test]
+fn a_plan_is_recorded_when_it_is_made_and_nothing_runs_before() {
+    let begun = || planning().then(node_started("$plan", 1));
+    let done = || begun().then(finished("$plan", StepResult::Success));
+    let judged =
+        NodeFinished { verdict: Some(crate::event::Verdict::Pending), ..finished("$plan", StepResult::Success) };
+    let reviewed = || begun().then(judged.clone());
+    let failed =
+        NodeFinished { error: Some(Failure::new("c", "m")), ..finished("$plan", StepResult::PermanentFailure) };
+    for story in
+        [planning(), begun(), reviewed(), reviewed().then(node_started("$plan/critic", 1)), begun().then(failed)]
+    {
+        says(&story.refuses(planned(1)), "plan version 1 cannot follow 0");
+        assert!(matches!(story.refuses(node_started("a", 1)), Illegal::NoPlan(_)));
+        let skipped = NodeSkipped { node: "a".into(), reason: SkipReason::Condition };
+        assert!(matches!(story.refuses(skipped), Illegal::NoPlan(_)));
+    }
+    says(&done().refuses(completed()), "it has no plan");
+    let story = done().then(planned(1));
+    assert_eq!(
+        (story.0.followed_plan(), done().0.followed_plan()),
+        (Some(Hash::of(b"plan")), Some(Hash::of(b"planning")))
+    );
+    says(&story.refuses(node_started("$plan@1", 1)), "the job has its plan");
+    assert_eq!(story.then(node_started("a", 1)).step("a").tries, 1);
+    // A job whose plan came with it plans nothing.
+    assert!(matches!(
+        Story::blank().then(created()).then(claimed()).refuses(node_started("$plan", 1)),
+        Illegal::NoPlan(_)
+    ));
+    says(&Story::running().refuses(node_started("$plan", 1)), "the job has its plan");
+    // Behind an order to end or to pause nothing is planned any more.
+    let asked = done().then(crate::event::JobPauseRequested {});
+    assert!(matches!(asked.refuses(planned(1)), Illegal::Ending(_)));
+}

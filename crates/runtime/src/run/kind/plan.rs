@@ -2,6 +2,7 @@
 //! so; a plan that is rejected is asked for again, with what was wrong with it. What was answered is on record before anything else
 //! is asked, and the plan itself before anything of it runs.
 
+use aetheris_agentfile::FileError;
 use aetheris_core::event::{Judge, NodeFinished, StepResult, Verdict};
 use aetheris_core::id::ToolName;
 use aetheris_core::json::Json;
@@ -116,7 +117,10 @@ pub(in crate::run) fn made(planning: &Plan, answer: &Json) -> Result<Plan, Strin
         return Err("the plan must be one JSON object".to_owned());
     }
     aside(|| aetheris_agentfile::parse_plan(&answer.to_string(), planning)).map_err(|mistakes| {
-        let told = mistakes.iter().take(MISTAKES_TOLD).map(|mistake| format!("{}: {}", mistake.path, mistake.message));
+        let told = mistakes.iter().take(MISTAKES_TOLD).map(|FileError { path, message, .. }| match path.as_str() {
+            "" => message.clone(),
+            path => format!("{path}: {message}"),
+        });
         let told = told.collect::<Vec<_>>().join("; ");
         let more = mistakes.len().saturating_sub(MISTAKES_TOLD);
         let told = if more > 0 { format!("{told}; and {more} more") } else { told };

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use aetheris_core::event::{JobWaiting, NodeFinished, StepResult, Verdict, WaitEnd};
+use aetheris_core::id::JobId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::WaitType;
@@ -14,8 +15,18 @@ use crate::run::judge::CriticAnswer;
 use crate::run::prepared::Prepared;
 use crate::run::view::View;
 
-/// What is said where a person has rejected a plan and not said why.
-const NO_NOTE: &str = "a person rejected the plan and did not say why";
+/// What is said where a person has rejected a plan without a note.
+const NO_NOTE: &str = "no reason was given";
+
+/// What a signal must name that answers an attempt.
+fn key(job: JobId, attempt: &str) -> String {
+    format!("plan-{job}-{attempt}")
+}
+
+/// Whether a key has the form of those of reviews.
+pub(crate) fn is_key(job: JobId, key: &str) -> bool {
+    key.starts_with(&self::key(job, "")) && !aetheris_fault::planted!("plan-approved-unseen")
+}
 
 /// What a person answers.
 pub(crate) fn schema() -> &'static Json {
@@ -37,15 +48,17 @@ pub(super) fn prepare(view: &View<'_>) -> Prepared {
         Some(WaitEnd::Time | WaitEnd::Dropped) => concluded(view, &Json::null()),
         None => {
             let attempt = view.path.round() + 1;
+            let key = key(view.state.id, &attempt.to_string());
             let waiting = JobWaiting {
-                correlation_key: Some(format!("plan-{}-{attempt}", view.state.id)),
+                correlation_key: Some(key),
                 doubt: false,
                 node: view.path.clone(),
                 park: true,
                 reason: Some(reason(view.judged.as_ref())),
                 wait_type: WaitType::Human,
             };
-            wait::reach(view, waiting, None, Some(schema()))
+            // Nobody approves of a plan that is not there yet.
+            wait::reach_anew(view, waiting)
         }
     }
 }
@@ -53,15 +66,23 @@ pub(super) fn prepare(view: &View<'_>) -> Prepared {
 /// The plan in a few words, for those who are asked.
 fn reason(plan: Option<&Json>) -> String {
     let nodes = plan.and_then(|plan| plan.get("nodes")?.as_array()).map_or(&[][..], Vec::as_slice);
-    let word = |node: &Value, key: &str| node.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let node = |node: &Value| {
-        let tool = word(node, "tool");
-        let calls = if tool.is_empty() { String::new() } else { format!(" {tool}") };
-        format!("{} ({}{calls})", word(node, "id"), word(node, "kind"))
-    };
-    let listed = nodes.iter().map(node).collect::<Vec<_>>().join(", ");
+    let listed =
+        nodes.iter().map(|node| format!("{} ({})", word(node, "id"), does(node))).collect::<Vec<_>>().join(", ");
     let count = if nodes.len() == 1 { "1 node".to_owned() } else { format!("{} nodes", nodes.len()) };
     limits::cut(format!("Approve the plan of {count}: {listed}"), limits::WAIT_REASON_BYTES_MAX)
+}
+
+fn word<'v>(node: &'v Value, key: &str) -> &'v str {
+    node.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// What a node does, with all tools that it may call.
+fn does(node: &Value) -> String {
+    let listed = node.get("tools").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let tools = [word(node, "tool")].into_iter().chain(listed.iter().filter_map(Value::as_str));
+    let tools = tools.filter(|tool| !tool.is_empty()).collect::<Vec<_>>().join(" ");
+    let each = node.get("do").map(does).unwrap_or_default();
+    [word(node, "kind"), &tools, &each].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn concluded(view: &View<'_>, payload: &Json) -> Prepared {

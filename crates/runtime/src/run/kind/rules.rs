@@ -18,15 +18,23 @@ pub(super) fn prepare(view: &View<'_>, rules: &[Rule]) -> Prepared {
     match choose(rules, view.names) {
         Ok(Some(place)) => facts::start(view).then(facts::succeed(view, Some(Json::new(json!({ "rule": place }))))),
         Ok(None) => facts::fail(view, Failure::new(NO_RULE, none_holds(rules))),
-        Err(error) => facts::fail_template(view, "the condition of a rule", &error),
+        Err(Unclear { error, place }) => facts::fail_template(view, &format!("`rules[{place}].when`"), &error),
     }
+}
+
+/// A rule that neither holds nor does not.
+pub(crate) struct Unclear {
+    /// Why.
+    pub(crate) error: ExprError,
+    /// Its place among the rules.
+    pub(crate) place: usize,
 }
 
 /// The first rule that holds.
 ///
 /// # Errors
 /// The condition of one before it cannot be evaluated: it neither holds nor does not.
-pub(crate) fn choose(rules: &[Rule], names: Scope<'_>) -> Result<Option<usize>, ExprError> {
+pub(crate) fn choose(rules: &[Rule], names: Scope<'_>) -> Result<Option<usize>, Unclear> {
     for (place, rule) in rules.iter().enumerate() {
         let holds = match &rule.when {
             Some(when) => rendered(names, |texts| texts.holds(when)),
@@ -36,7 +44,7 @@ pub(crate) fn choose(rules: &[Rule], names: Scope<'_>) -> Result<Option<usize>, 
             Ok(true) => return Ok(Some(place)),
             Ok(false) => {}
             Err(_) if aetheris_fault::planted!("unclear-rule-does-not-hold") => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(Unclear { error, place }),
         }
     }
     Ok(None)
@@ -44,10 +52,11 @@ pub(crate) fn choose(rules: &[Rule], names: Scope<'_>) -> Result<Option<usize>, 
 
 /// What is said of a message for which no rule holds.
 pub(crate) fn none_holds(rules: &[Rule]) -> String {
-    format!(
-        "none of the agent's {} rules holds for the message; a last rule without `when` holds for every message",
-        rules.len()
-    )
+    let none = match rules.len() {
+        1 => "the agent's only rule does not hold".to_owned(),
+        count => format!("none of the agent's {count} rules holds"),
+    };
+    format!("{none} for the message; a last rule without `when` holds for every message")
 }
 
 /// The plan of the rule that was chosen.

@@ -55,6 +55,17 @@ pub(super) fn reach(view: &View<'_>, waiting: JobWaiting, lasts: Option<Span>, s
     }
 }
 
+/// The same of a wait that nothing ends which came before it.
+pub(super) fn reach_anew(view: &View<'_>, waiting: JobWaiting) -> Prepared {
+    let key = waiting.correlation_key.as_deref();
+    if let Some(wrong) = key.and_then(|key| wrong_key(view, key)) {
+        return facts::fail(view, wrong);
+    }
+    let kept = key.map_or_else(Vec::new, |key| kept_for(view, key));
+    let early = kept.first().cloned().filter(|_| aetheris_fault::planted!("plan-approved-unseen"));
+    block(view, Reached { kept, lasts: None, waiting }, Arrival { fits: early, misfits: Vec::new() })
+}
+
 /// The kept signals of a key.
 fn kept_for(view: &View<'_>, key: &str) -> Vec<KeptSignal> {
     let any = aetheris_fault::planted!("signal-meets-any-wait");
@@ -101,7 +112,7 @@ fn wrong_key(view: &View<'_>, key: &str) -> Option<Failure> {
         return Some(Failure::new("bad_correlation_key", message));
     }
     if view.state.waits.len() >= limits::JOB_WAITS_MAX {
-        let message = format!("the job has waited {} times for somebody, the most that it may", limits::JOB_WAITS_MAX);
+        let message = format!("the job has opened {} waits, the most that one job may have", limits::JOB_WAITS_MAX);
         return Some(Failure::new("too_many_waits", message));
     }
     view.state.waits.contains_key(key).then(|| {

@@ -4,7 +4,9 @@ use aetheris_core::event::WaitEnd;
 use aetheris_core::id::SignalId;
 use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
+use aetheris_core::limits;
 use aetheris_core::plan::{EffectClass, NodeKind, OnDeadline, WaitNode, WaitType};
+use aetheris_core::state::{WaitPhase, WaitRecord};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::KeptSignal;
@@ -134,4 +136,17 @@ fn a_gate_passes_and_a_transform_gives_what_its_template_makes() {
     let mut bed = Bed::of(NodeKind::Transform(Json::new(json!("{{ message.to.x.y }}"))), EffectClass::Pure);
     assert_eq!(bed.prepare().0, ["node_finished"]);
     assert_eq!(bed.error().unwrap().code, "template_error");
+}
+
+/// A job that has opened as many waits as it may fails with the next, and is not refused by the record.
+#[test]
+fn the_waits_of_a_job_are_bounded() {
+    let mut bed = bed(wait(None));
+    let record = WaitRecord { node: "x".into(), phase: WaitPhase::Over, wait_type: WaitType::Signal };
+    let some = (1..limits::JOB_WAITS_MAX).map(|n| (n.to_string(), record.clone()));
+    bed.state.waits.extend(some);
+    assert_eq!(bed.prepare().0, ["node_started", "job_waiting", "timer_set"]);
+    bed.state.waits.insert("one more".to_owned(), record);
+    let (facts, _) = bed.prepare();
+    assert_eq!(facts, ["node_finished"]);
 }
