@@ -25,9 +25,6 @@ use crate::settings;
 use crate::templates::{Uses, each};
 use crate::tree::Data;
 
-/// The names of all kinds.
-pub(crate) const KIND_NAMES: [&str; 10] =
-    ["agent", "condition", "critic", "job", "llm", "map", "sleep", "tool", "transform", "wait"];
 const KINDS: [(&str, Kind); 10] = [
     ("tool", Kind::Tool),
     ("llm", Kind::Llm),
@@ -40,6 +37,15 @@ const KINDS: [(&str, Kind); 10] = [
     ("critic", Kind::Critic),
     ("agent", Kind::Agent),
 ];
+/// The names of all kinds.
+pub(crate) const KIND_NAMES: [&str; KINDS.len()] = {
+    let (mut names, mut at) = ([""; KINDS.len()], 0);
+    while at < KINDS.len() {
+        names[at] = KINDS[at].0;
+        at += 1;
+    }
+    names
+};
 const FIELDS_NOT_YET: [&str; 3] = ["blackboard", "overwrite", "compensate"];
 const ON_FAILURE: [(&str, OnFailure); 2] = [("fail_fast", OnFailure::FailFast), ("fail_safe", OnFailure::FailSafe)];
 const TEMPERATURE_MAX: f64 = 2.0;

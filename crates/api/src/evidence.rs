@@ -214,6 +214,9 @@ pub struct TraceAttempt {
 /// A step's call through the ledger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceTool {
+    /// Whether it asks a person; left out where it does not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asks_person: bool,
     /// What repeating the call would do.
     #[schema(value_type = schema::Effect)]
     pub effect: EffectClass,

@@ -8,8 +8,10 @@
 //! store refuses the first, the others are dropped with it ([`Draft::recall`]).
 
 mod checkpoint;
+mod fact;
 
 pub use checkpoint::LastCheckpoint;
+pub use fact::Fact;
 
 use std::time::Duration;
 
@@ -22,56 +24,9 @@ use aetheris_core::state::{Illegal, JobState};
 use aetheris_core::time::Timestamp;
 use aetheris_core::{json, limits};
 use aetheris_store::{
-    Checkpoint, CommitError, Committed, ExpectedSignals, InboxWrite, LeaseChange, LedgerWrite, NewEffect, PlanDocument,
-    Purpose, Store, StoreError, UnitOfWork,
+    Checkpoint, CommitError, Committed, ExpectedSignals, LeaseChange, LedgerWrite, NewEffect, Purpose, Store,
+    StoreError, UnitOfWork,
 };
-
-/// One fact with everything that is written because of it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Fact {
-    /// The effect that it records.
-    pub effect: Option<NewEffect>,
-    /// The fact itself.
-    pub event: Event,
-    /// Its change of the inbox.
-    pub inbox: Option<InboxWrite>,
-    /// Its change of the ledger.
-    pub ledger: Option<LedgerWrite>,
-    /// The plan that it records.
-    pub plan: Option<PlanDocument>,
-}
-
-impl Fact {
-    /// A fact that changes nothing beside the job's state.
-    #[must_use]
-    pub fn of(event: impl Into<Event>) -> Self {
-        Self { effect: None, event: event.into(), inbox: None, ledger: None, plan: None }
-    }
-
-    /// The fact with its change of the ledger.
-    #[must_use]
-    pub fn with_ledger(event: impl Into<Event>, ledger: LedgerWrite) -> Self {
-        Self { ledger: Some(ledger), ..Self::of(event) }
-    }
-
-    /// The fact with its effect and its change of the ledger.
-    #[must_use]
-    pub fn with_effect(event: impl Into<Event>, effect: NewEffect, ledger: LedgerWrite) -> Self {
-        Self { effect: Some(effect), ..Self::with_ledger(event, ledger) }
-    }
-
-    /// The fact with the plan that it records.
-    #[must_use]
-    pub fn with_plan(event: impl Into<Event>, plan: PlanDocument) -> Self {
-        Self { plan: Some(plan), ..Self::of(event) }
-    }
-
-    /// The fact with its change of the inbox.
-    #[must_use]
-    pub fn with_inbox(event: impl Into<Event>, inbox: InboxWrite) -> Self {
-        Self { inbox: Some(inbox), ..Self::of(event) }
-    }
-}
 
 /// A fact with the name of its event.
 #[derive(Debug, Clone)]

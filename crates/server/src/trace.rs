@@ -357,6 +357,7 @@ fn tool(work: &Work, plan: Option<&CompiledPlan>, step: &StepState) -> Option<Tr
     let tool = plan?.plan().tools.get(name)?;
     let invocation = step.invocation.as_ref();
     Some(TraceTool {
+        asks_person: tool.kind.human().is_some(),
         effect: tool.effect,
         invocation: invocation.map(|invocation| invocation.key),
         name: name.clone(),

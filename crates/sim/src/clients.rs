@@ -15,18 +15,18 @@ use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{PauseAnswer, Resolution, Signal, SignalAnswer, Submission as Message, Submitted, Then};
 use aetheris_runtime::{OpError, Runtime};
-use aetheris_store::{NewAgent, Scope, Store};
+use aetheris_store::{NewAgent, Scope};
 use aetheris_testing::random::Random;
 use aetheris_testing::time::BEGINNING;
 use aetheris_testing::world::acked;
 
 use crate::children;
+use crate::people::Errand;
 use crate::processes::{Processes, Stage};
 use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
 use crate::tally::Tally;
 use crate::tell;
-use crate::trace::Trace;
 
 /// A job as its customer sees it.
 #[derive(Debug, Clone)]
@@ -51,7 +51,7 @@ pub struct Clients {
     history: Arc<Mutex<ClientHistory>>,
     orders: Arc<Mutex<Vec<Order>>>,
     programs: Arc<Vec<Vec<Arc<Program>>>>,
-    stage: Stage,
+    pub(crate) stage: Stage,
     /// On whose behalf.
     tenant: TenantId,
 }
@@ -116,14 +116,6 @@ impl Clients {
 
     pub(crate) fn told(&self) -> MutexGuard<'_, ClientHistory> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn store(&self) -> &dyn Store {
-        self.stage.store.as_ref()
-    }
-
-    pub(crate) fn trace(&self) -> &Trace {
-        &self.stage.trace
     }
 
     /// The same on behalf of somebody else.
@@ -340,7 +332,7 @@ impl Clients {
         let late = program.steps.iter().any(|step| matches!(step.kind, Kind::Wait { keyed_by: Some(_), .. }));
         // As long as there is no plan, any may.
         let late = late || program.planner.is_model();
-        let mut errands: Vec<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
+        let mut errands: Vec<Errand> = Vec::new();
         for (place, step) in program.steps.iter().enumerate() {
             let (deadline, wait) = match step.kind {
                 Kind::Wait { deadline, human, strict, .. } => (deadline, (human, late, strict)),
@@ -363,16 +355,7 @@ impl Clients {
                 errands.push(Box::pin(clients.send_signal(job, key, turn, wait, random)));
             }
         }
-        // Of its own stream: what is drawn of programs that ask nobody is drawn as it was.
-        let mut of_people = Random::new(order.job.as_u128() as u64);
-        for path in program.questions() {
-            if of_people.chance(300) {
-                errands.push(Box::pin(self.clone().answer_nonsense(order.clone(), path, of_people.fork())));
-            }
-        }
-        if program.planner.is_model() && of_people.chance(400) {
-            errands.push(Box::pin(self.clone().approve_early(order.clone(), of_people.fork())));
-        }
+        errands.extend(self.meddlers(&order));
         if cancelled {
             errands.push(Box::pin(self.clone().cancel(job, random.fork())));
         }

@@ -94,7 +94,9 @@ impl Program {
             write_judging(file, *judging);
         }
         let asks_child = self.children.contains(&place);
-        if (step.tries > 1 || step.backoff > 0) && !asks_child {
+        // A person is asked once.
+        let asks_person = self.people.contains_key(&place) && !self.loops.contains_key(&place);
+        if (step.tries > 1 || step.backoff > 0) && !asks_child && !asks_person {
             let (tries, backoff) = (step.tries, step.backoff);
             let _ = write!(file, ", retry: {{ max_attempts: {tries}, backoff: {backoff}ms, factor: 2 }}");
         }

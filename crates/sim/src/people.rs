@@ -1,6 +1,7 @@
 //! Tools of programs that ask a person: which they are, and who answers them.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::time::Duration;
 
 use aetheris_core::event::{Event, Recorded, WaitEnd};
@@ -42,6 +43,9 @@ pub(crate) fn people(steps: &[Step]) -> BTreeMap<usize, Person> {
     people
 }
 
+/// What somebody does, as long as it takes.
+pub(crate) type Errand = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// How long a person takes at most who is asked, in milliseconds: far longer than it is likely to.
 pub(crate) const ANSWER_MAX: u64 = 90_000;
 
@@ -73,7 +77,7 @@ impl Clients {
     }
 
     async fn answer(&self, order: &Order, random: &mut Random) {
-        let Ok(loaded) = Loaded::read(self.store(), &Scope::System, order.job).await else { return };
+        let Ok(loaded) = Loaded::read(self.stage.store.as_ref(), &Scope::System, order.job).await else { return };
         let own = self.on_behalf_of(loaded.state.tenant.clone());
         let plans = loaded.state.blocks.by_age().into_iter().filter(|blocked| blocked.node.is_planning());
         let plans: Vec<String> = plans.filter_map(|blocked| blocked.correlation_key.clone()).collect();
@@ -96,6 +100,23 @@ impl Clients {
             let payload = Json::new(output_of(&format!("t{place}"), &question).into());
             own.say(order, &key, payload, random).await;
         }
+    }
+
+    /// Those who answer what nobody has asked them, or something else. Of their own stream: what is drawn of programs that ask
+    /// nobody is drawn as it was.
+    pub(crate) fn meddlers(&self, order: &Order) -> Vec<Errand> {
+        let seed = order.job.to_string().bytes().fold(0_u64, |seed, byte| seed.rotate_left(5) ^ u64::from(byte));
+        let mut random = Random::new(seed);
+        let mut errands: Vec<Errand> = Vec::new();
+        for path in order.program.questions() {
+            if random.chance(300) {
+                errands.push(Box::pin(self.clone().answer_nonsense(order.clone(), path, random.fork())));
+            }
+        }
+        if order.program.planner.is_model() && random.chance(400) {
+            errands.push(Box::pin(self.clone().approve_early(order.clone(), random.fork())));
+        }
+        errands
     }
 
     /// Somebody approves of a plan, whether there is one or not: it counts only while it is asked about.
@@ -125,7 +146,7 @@ impl Clients {
                 async move { rt.signal(order.job, signal).await }
             })
             .await;
-        tell!(self.trace(), "person", "{} answers {key}: {answer:?}", self.trace().name(order.job));
+        tell!(self.stage.trace, "person", "{} answers {key}: {answer:?}", self.stage.trace.name(order.job));
         let answer = answer.ok()?;
         self.told().signals.push(acked(order.job, key, &payload, answer));
         Some(answer)

@@ -230,7 +230,8 @@ fn what(step: &TraceStep) -> String {
     if let Some(tool) = &step.tool {
         let version = tool.version.as_deref().map(|version| format!(" version {version}")).unwrap_or_default();
         let permits = if tool.permits > 1 { format!(", {} permits", tool.permits) } else { String::new() };
-        return format!("{} {}{version}, {}{permits}", step.kind, tool.name, tool.effect.as_str());
+        let does = if tool.asks_person { "asks a person" } else { tool.effect.as_str() };
+        return format!("{} {}{version}, {does}{permits}", step.kind, tool.name);
     }
     if let Some(model) = &step.model {
         let tokens = model.prompt_tokens.saturating_add(model.completion_tokens);

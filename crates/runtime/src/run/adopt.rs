@@ -11,7 +11,6 @@ use aetheris_store::{PlanDocument, Purpose};
 use super::kind::{plan, rules};
 use super::{Run, Stop};
 use crate::draft::{Fact, Rebased};
-use crate::error::OpError;
 use crate::names;
 
 impl Run<'_> {
@@ -34,7 +33,7 @@ impl Run<'_> {
             return Ok(());
         }
         aetheris_fault::sometimes!(PlanMade);
-        let plan = self.rt.plans.get(self.rt.store.as_ref(), hash).await.map_err(OpError::from)?;
+        let plan = self.rt.plans.get(self.rt.store.as_ref(), hash).await?;
         self.follow(plan);
         Ok(())
     }

@@ -113,7 +113,7 @@ async fn a_message_for_which_no_rule_holds_makes_no_job() {
     let unclear = send(json!({})).await;
     assert!(unclear.problem(422, "rule_failed").starts_with("`rules[0].when` cannot be evaluated"));
     assert_eq!(bed.get("/api/jobs").await.is(200)["jobs"], json!([]));
-    send(json!({ "n": 2 })).await.is(201);
+    send(json!({ "n": 2 })).await.is(202);
 }
 
 /// What an answer has to be is told where it is certain which tool has asked.

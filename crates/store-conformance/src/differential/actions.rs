@@ -482,7 +482,7 @@ fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
 
 fn finish(state: &JobState, draft: crate::Draft) -> crate::Draft {
     let ended = state.steps.values().all(|step| step.status.is_terminal());
-    if ended && state.end_requested.is_none() {
+    if ended && state.end_requested.is_none() && state.plan.is_some() {
         return draft.complete();
     }
     draft.event(JobFailed { error: Failure::new("broken", "it is broken"), node: Some(StepPath::from("n0")) })

@@ -139,18 +139,19 @@ async fn a_model_is_told_that_nobody_has_answered() {
 /// The question of an item whose map has failed is withdrawn: its answer comes to a wait that is over.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_an_answer_that_is_not_needed_any_more() {
-    let models = FakeModels::new().rule(|request: &ModelRequest| match request.prompt.as_str() {
-        "a" => Some(ModelReply::calls("", [("ask_human", json!({ "what": "go" }))])),
-        _ => Some(ModelReply::refused("no").after(Duration::from_secs(60))),
+    let models = FakeModels::new().rule(|request: &ModelRequest| match request.turns.len() {
+        0 => Some(ModelReply::calls("", [("ask_human", json!({ "what": "go" }))])),
+        _ => Some(ModelReply::refused("no")),
     });
     let world = World::asking(&models);
-    // The second item fails when the first has long asked.
+    // Both items have asked when one is answered, and fails.
     let nodes = "    - { id: m, kind: map, on_failure: fail_safe, concurrency: 2, over: [a, b], \
                  do: { kind: agent, prompt: '{{ item }}', tools: [ask.human, look], retry: { max_attempts: 1 } } }\n    \
                  - { id: s, kind: sleep, duration: 1h }\n";
     let job = begun(&world, nodes).await;
     let _process = world.start("w");
-    let mut state = world.state(job).await;
+    let mut state = world.until(job, &[JobStatus::Waiting, JobStatus::Parked]).await;
+    world.signal(job, &format!("{job}/m[1]/0.0"), yes()).await.unwrap();
     while state.step_status(&"m".into()) != StepStatus::Failed {
         tokio::time::sleep(Duration::from_millis(10)).await;
         state = world.state(job).await;

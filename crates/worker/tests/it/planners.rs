@@ -89,7 +89,7 @@ async fn a_plan_that_cannot_be_is_asked_for_again() {
     let replies: Vec<String> = told.iter().map(|turn| turn.reply.clone().unwrap()).collect();
     assert_eq!(told[1].text, unknown_tool().to_string());
     for (reply, word) in
-        replies.iter().zip(["not", "did you mean `pay`", "`sleep` may not be planned", "`dear/one`", "at most 1"])
+        replies.iter().zip(["not", "did you mean `pay`", "`sleep` may not be planned", "`dear/one`", "more than the 1"])
     {
         assert!(reply.contains(word), "{reply}");
     }
