@@ -26,7 +26,10 @@ pub(crate) fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool 
         "busy" => tools().any(|(act, ..)| matches!(act, Act::RefuseFirst(_))),
         "not_sent" => tools().next().is_some(),
         "budget_exceeded" => program.budget.is_some(),
-        "rejected" => !program.judged.is_empty() || program.planner.is_model(),
+        "rejected" => {
+            let planned = program.planner.is_model() && error.message.starts_with("no plan was accepted");
+            !program.judged.is_empty() || planned
+        }
         // Nobody cancels a child by itself. Whether one had a reason to fail is examined with it.
         "child_failed" => loaded.state.steps.values().any(|step| {
             let end = step.child.as_ref().and_then(|child| child.end.as_ref());

@@ -141,7 +141,7 @@ pub(crate) fn examine(
                 let WaitEnd::Signal { payload, .. } = &ended.by else { continue };
                 approved = payload.get("approved").and_then(Value::as_bool) == Some(true);
                 // What ends it in the unit in which it begins was said before there was a plan.
-                let seen = asked_at.is_some_and(|at| at < recorded.at);
+                let seen = evidence.rates.jumps || asked_at.is_some_and(|at| at < recorded.at);
                 tally.case("P1", seen, || format!("{job}: its plan was approved before it was made"));
             }
             Event::PlanGenerated(_) => recorded_unapproved |= !approved,

@@ -56,6 +56,9 @@ pub fn lines(job: &JobView, plan: &[TraceStep]) -> Vec<Line> {
                 Some(item) => planned.and_then(|map: &TraceStep| map.items.get(item)),
                 None => planned,
             };
+            // A part of a step is told by what it does itself.
+            let part = planned.and_then(|whole| whole.parts.iter().find(|part| part.node_id == *node));
+            let planned = part.or(planned);
             let what = planned.map(what).unwrap_or_default();
             let note = planned.map(note).unwrap_or_default();
             let standing = standing(step.status, job.status, step.left_in_doubt, step.answered.is_some());

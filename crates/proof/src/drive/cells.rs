@@ -44,13 +44,14 @@ pub struct Cell {
 /// The parts of a run outside the store that have a point before and after.
 const CALLS: [&str; 3] = ["run.tool", "run.pure", "run.model"];
 /// Points between writes and calls: where something is read, decided, answered or half done.
-const BETWEEN: [(&str, Setting); 66] = [
+const BETWEEN: [(&str, Setting); 67] = [
     ("run.claimed", Setting::Dev),
     ("run.loaded", Setting::Dev),
     ("run.tool.permitted", Setting::Dev),
     ("run.tool.owed", Setting::Dev),
     ("run.tool.refused", Setting::Dev),
     ("run.child.asked", Setting::Dev),
+    ("run.plan.made", Setting::Dev),
     ("run.retry.scheduled", Setting::Dev),
     ("run.retry.due", Setting::Dev),
     ("run.block.drafted", Setting::Dev),

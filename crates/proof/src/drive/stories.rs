@@ -220,6 +220,28 @@ plan:
   answer: \"{{ nodes.one.output.input.n }}\"
 ";
 
+/// A tool asks a person.
+const QUESTIONED: &str = "\
+tools:
+  person: { kind: human, question: \"Well?\", schema: { type: object, required: [approved] } }
+plan:
+  nodes:
+    - { id: ask, kind: tool, tool: person }
+  answer: \"{{ nodes.ask.output.approved }}\"
+";
+
+/// A model makes its plan, which calls what must not be called twice.
+const PLANNED: &str = "\
+model: scripted/echo
+planner: llm
+planning:
+  prompt: '{\"nodes\": [{\"id\": \"one\", \"kind\": \"tool\", \"tool\": \"once\", \"input\": {\"n\": 4}}], \"answer\": \"{% raw %}{{ nodes.one.output.input.n }}{% endraw %}\"}'
+tools:
+  once: { kind: http, effect: at_most_once, method: POST, url: URL/once,
+          on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 300ms }, { reconcile: look, settle: 300ms }, fail] }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+";
+
 /// Two children beside each other that call what must not be called twice.
 const FAMILY: &str = "\
 max_parallel_steps: 2
@@ -260,6 +282,8 @@ pub const STORIES: &[Story] = &[
     story("budget", 1, Script::Watch, ("failed", "budget_exceeded"), BUDGET),
     story("strict", 1, Script::Misfits, DONE, STRICT),
     story("family", 2, Script::Watch, DONE, FAMILY),
+    story("questioned", 1, Script::Signal, DONE, QUESTIONED),
+    story("planned", 2, Script::Watch, DONE, PLANNED),
     story("orphan", 1, Script::CancelWaiting, ("cancelled", ""), ORPHAN),
     story("long", 1, Script::Watch, DONE, ""),
 ];
@@ -306,16 +330,22 @@ impl Story {
         match self.agent {
             "plain" => json!("n is 1"),
             "ledger" => json!(2),
-            "signal" | "early" | "time" | "pause-waiting" | "strict" => json!(true),
+            "signal" | "early" | "time" | "pause-waiting" | "strict" | "questioned" => json!(true),
             "pause-running" => json!(5),
             "retry" | "retry-held" => json!(7),
             "late" => json!(3),
             "family" => json!(5),
+            "planned" => json!(4),
             "doubt-ask" | "doubt-wait" => json!({"done": "once", "input": {"n": 1}}),
             "doubt-human" => json!({"by": "operator"}),
             "long" => json!(LONG - 1),
             _ => Value::Null,
         }
+    }
+
+    /// What a signal for a job of it names.
+    fn key(&self, job: JobId) -> String {
+        if self.agent == "questioned" { format!("{job}/ask") } else { format!("ask-{job}") }
     }
 
     /// When its jobs are to begin.
@@ -345,7 +375,7 @@ impl Story {
         self.judge(job, &end)?;
         if self.script == Script::Signal {
             // The same again, after the end: it changes nothing, and is told that it was delivered.
-            let again = client.signal(job, &format!("ask-{job}")).await?;
+            let again = client.signal(job, &self.key(job)).await?;
             ensure!(again.ack == SignalAck::Delivered, "{} {job}: the signal, sent again, was {again:?}", self.agent);
             history.signals.push(again);
         }
@@ -356,10 +386,10 @@ impl Story {
         let waits = |seen: &Value| is_terminal(seen) || !seen["waiting"].is_null();
         match self.script {
             Script::Watch => {}
-            Script::SignalEarly => history.signals.push(client.signal(job, &format!("ask-{job}")).await?),
+            Script::SignalEarly => history.signals.push(client.signal(job, &self.key(job)).await?),
             Script::Signal => {
                 client.until(job, waits).await?;
-                history.signals.push(client.signal(job, &format!("ask-{job}")).await?);
+                history.signals.push(client.signal(job, &self.key(job)).await?);
             }
             Script::CancelRunning => {
                 client.until(job, |seen| seen["status"] == "running" || is_terminal(seen)).await?;
@@ -370,7 +400,7 @@ impl Story {
             }
             Script::Misfits => {
                 client.until(job, waits).await?;
-                let (key, path) = (format!("ask-{job}"), format!("/api/jobs/{job}/signal"));
+                let (key, path) = (self.key(job), format!("/api/jobs/{job}/signal"));
                 client.refused(&path, &json!({"correlation_key": key, "payload": {"approved": "yes"}})).await?;
                 history.signals.push(client.signal(job, &key).await?);
             }
@@ -382,7 +412,7 @@ impl Story {
             Script::PauseWaiting => {
                 client.until(job, waits).await?;
                 client.pause_and_resume(job).await?;
-                history.signals.push(client.signal(job, &format!("ask-{job}")).await?);
+                history.signals.push(client.signal(job, &self.key(job)).await?);
             }
             Script::CancelWaiting => {
                 client.until(job, waits).await?;

@@ -8,6 +8,7 @@
 //!
 //! One step at a time is a bound of one.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use aetheris_core::id::IdempotencyKey;
@@ -16,6 +17,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Step};
 use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Due};
+use aetheris_core::step::StepStatus;
 use aetheris_expr::Scope;
 use aetheris_store::{LedgerWrite, Purpose};
 use tokio::time::Instant;
@@ -164,14 +166,21 @@ impl<'r> Run<'r> {
         // Calls that a run before this one has left take their places first: however often a job is taken over, not more of its
         // calls are open than a unit can tell of.
         let (left, others): (Vec<_>, Vec<_>) = steps.iter().partition(|step| self.has_open_call(&step.path));
-        let readings = self.readings;
+        let (readings, mut overtaken) = (self.readings, BTreeSet::new());
         let left_count = if aetheris_fault::planted!("left-calls-wait-for-places") { 0 } else { left.len() };
         for (place, step) in left.into_iter().chain(others).enumerate() {
             more = self.draft_is_full();
             if more {
                 break;
             }
+            // Items begin in their order: one whose start was dropped with the draft holds those behind it up until its body ends.
+            if overtaken.contains(&step.node.id) {
+                continue;
+            }
             if bodies.has(&step.path) {
+                if step.path.item().is_some() && self.state().step_status(&step.path) == StepStatus::Pending {
+                    overtaken.insert(step.node.id.clone());
+                }
                 if self.is_stopped(&step.path) {
                     // An item beside it is not to hear of the end of its loop.
                     let of_map = self.state().is_of_failed_map(&step.path);
