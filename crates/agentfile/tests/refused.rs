@@ -448,6 +448,22 @@ fn what_is_said_of_calls_is_refused_of_a_question_to_a_person() {
     );
 }
 
+/// A node that asks a person is asked once, for as long as the tool says.
+#[test]
+fn tries_and_timeouts_of_a_question_to_a_person_are_refused() {
+    let do_ = "do: { kind: tool, tool: p, timeout: 1s }";
+    expect(
+        &format!(
+            "agent: a\ntools: {{ p: {{ kind: human, question: q }} }}\nplan:\n  nodes:\n    - {{ id: n, kind: tool, tool: p, timeout: 1s, retry: {{ max_attempts: 2 }} }}\n    - {{ id: m, kind: map, over: [1], {do_} }}\n"
+        ),
+        &[
+            "bad_value plan.nodes[0].timeout 5",
+            "bad_value plan.nodes[0].retry 5",
+            "bad_value plan.nodes[1].do.timeout 6",
+        ],
+    );
+}
+
 #[test]
 fn the_keys_of_a_loop_are_checked() {
     let tools = "  a.b: { kind: function, function: f, description: D, input_schema: { type: strin } }\n  a_b: { kind: function, function: f, input_schema: { type: string } }\n"

@@ -9,7 +9,7 @@ use aetheris_store::NewAgent;
 use crate::config::{Environment, from_text};
 use crate::role::Role;
 use crate::stored_agents::unusable;
-use crate::wiring::Wired;
+use crate::wiring::{Wired, agent_check};
 
 fn wired(text: &str) -> Wired {
     let _installed = rustls::crypto::ring::default_provider().install_default();
@@ -44,6 +44,36 @@ async fn each_key_reaches_the_part_that_it_is_for() {
         let told = format!("{models:?}");
         let both = told.contains(&format!("dialect: {dialect}")) && told.contains(&format!("max_concurrent: {most}"));
         assert!(both, "{told}");
+    }
+}
+
+/// An unknown model is found before a job asks it, wherever a file names it.
+#[test]
+fn a_model_that_is_not_there_is_found_wherever_an_agent_names_it() {
+    let _installed = rustls::crypto::ring::default_provider().install_default();
+    let config = from_text(None, &Environment::of(&[]), &[]).unwrap();
+    let check = agent_check(&config, &Environment::of(&[]), Role::Dev).unwrap();
+    let plan = |model: &str| {
+        format!("{{ nodes: [ {{ id: a, kind: map, over: [1], do: {{ kind: llm, prompt: p, model: {model} }} }} ] }}")
+    };
+    let planned = "planner: llm\nplanning: { prompt: p, model: scripted/echo }\n";
+    for (file, pointer) in [
+        (format!("plan: {}\n", plan("no/one")), "/plan/nodes/0/do/model"),
+        (
+            format!(
+                "planner: rules\nrules: [ {{ when: 'true', plan: {} }}, {{ plan: {} }} ]\n",
+                plan("scripted/echo"),
+                plan("no/one")
+            ),
+            "/rules/1/plan/nodes/0/do/model",
+        ),
+        (planned.replace("scripted/echo", "no/one"), "/planning/model"),
+        (format!("model: no/one\n{planned}"), "/model"),
+    ] {
+        let agent = aetheris_agentfile::parse(&format!("agent: a\n{file}")).unwrap();
+        let found: Vec<String> =
+            check(&agent).into_iter().flat_map(|problem| problem.pointers.into_iter().take(1)).collect();
+        assert_eq!(found, [pointer], "{file}");
     }
 }
 
