@@ -142,10 +142,15 @@ fn drafts<'t>(
     Some(items.into_iter().enumerate().map(|(index, item)| nodes::read(index, item, defaults, uses, errors)).collect())
 }
 
+/// What a node does, and what it does for each item, each with its path within the node.
+fn works(node: &Node) -> impl Iterator<Item = (&'static str, &Work)> {
+    [("", &node.work)].into_iter().chain(node.work.each().map(|each| ("/do", each)))
+}
+
 /// What is said of tries is never said of a question to a person, which is asked once.
 fn asks_in_time(draft: &Draft<'_>, tools: &BTreeMap<ToolName, Tool>, errors: &mut Errors) {
     let Some(node) = &draft.node else { return };
-    for (at, work) in [("", &node.work)].into_iter().chain(node.work.each().map(|each| ("/do", each))) {
+    for (at, work) in works(node) {
         let NodeKind::Tool { tool, .. } = &work.kind else { continue };
         if tools.get(tool).is_none_or(|tool| tool.kind.human().is_none()) {
             continue;
@@ -164,8 +169,7 @@ fn asks_in_time(draft: &Draft<'_>, tools: &BTreeMap<ToolName, Tool>, errors: &mu
 /// A node that a planner has made uses what it may.
 fn keeps_within(draft: &Draft<'_>, within: &PlanNode, errors: &mut Errors) {
     let Some(node) = &draft.node else { return };
-    let works = [("", &node.work)].into_iter().chain(node.work.each().map(|each| ("/do", each)));
-    for (at, work) in works {
+    for (at, work) in works(node) {
         let kind = work.kind.as_str();
         if !within.kinds.iter().any(|allowed| allowed == kind) {
             let allowed: Vec<&str> = within.kinds.iter().map(String::as_str).collect();
@@ -176,30 +180,12 @@ fn keeps_within(draft: &Draft<'_>, within: &PlanNode, errors: &mut Errors) {
             let message = "may not be planned: only a person allows a call to be made again after a rejection; use `max_refines: 0`";
             draft.item.at(&format!("{at}/refine_repeats_effect")).wrong(errors, Code::BadValue, message);
         }
-        if let Some(model) = model_of(work)
+        if let Some(model) = work.model()
             && ![Some(&within.model), within.nodes_model.as_ref()].contains(&Some(model))
         {
             let message = format!("the model `{model}` may not be planned: leave `model` out");
             draft.item.at(&format!("{at}/model")).wrong(errors, Code::BadValue, message);
         }
-    }
-}
-
-/// The model that work asks.
-fn model_of(work: &Work) -> Option<&String> {
-    match &work.kind {
-        NodeKind::Agent(agent) => Some(&agent.model),
-        NodeKind::Critic(llm) | NodeKind::Llm(llm) => Some(&llm.model),
-        NodeKind::Condition
-        | NodeKind::Job(_)
-        | NodeKind::Map(_)
-        | NodeKind::Plan(_)
-        | NodeKind::Review
-        | NodeKind::Rules(_)
-        | NodeKind::Sleep(_)
-        | NodeKind::Tool { .. }
-        | NodeKind::Transform(_)
-        | NodeKind::Wait(_) => None,
     }
 }
 

@@ -317,21 +317,7 @@ pub fn agent_check(config: &Config, env: &Environment, role: Role) -> Result<Age
 fn check_by(toolbox: Arc<Toolbox>, models: Arc<ModelBook>) -> AgentCheck {
     Arc::new(move |agent| {
         let unknown_model = |at: String, id: &NodeId, work: &Work| {
-            let model = match &work.kind {
-                NodeKind::Agent(agent) => &agent.model,
-                NodeKind::Critic(llm) | NodeKind::Llm(llm) => &llm.model,
-                NodeKind::Plan(planner) => &planner.model,
-                NodeKind::Condition
-                | NodeKind::Job(_)
-                | NodeKind::Map(_)
-                | NodeKind::Review
-                | NodeKind::Rules(_)
-                | NodeKind::Sleep(_)
-                | NodeKind::Tool { .. }
-                | NodeKind::Transform(_)
-                | NodeKind::Wait(_) => return None,
-            };
-            models.knows(model).err().map(|why| AgentProblem {
+            models.knows(work.model()?).err().map(|why| AgentProblem {
                 message: format!("node `{id}`: {why}"),
                 pointers: vec![format!("{at}/model"), "/model".to_owned()],
             })

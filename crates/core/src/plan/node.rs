@@ -295,6 +295,25 @@ impl Work {
         }
     }
 
+    /// The model that it asks, if it asks one.
+    #[must_use]
+    pub const fn model(&self) -> Option<&String> {
+        match &self.kind {
+            NodeKind::Agent(agent) => Some(&agent.model),
+            NodeKind::Critic(llm) | NodeKind::Llm(llm) => Some(&llm.model),
+            NodeKind::Plan(planner) => Some(&planner.model),
+            NodeKind::Condition
+            | NodeKind::Job(_)
+            | NodeKind::Map(_)
+            | NodeKind::Review
+            | NodeKind::Rules(_)
+            | NodeKind::Sleep(_)
+            | NodeKind::Tool { .. }
+            | NodeKind::Transform(_)
+            | NodeKind::Wait(_) => None,
+        }
+    }
+
     /// What is done for each item, if it is a map.
     #[must_use]
     pub fn each(&self) -> Option<&Self> {
