@@ -47,6 +47,16 @@ impl Deadline {
         Self(now.checked_add(time).unwrap_or(now + Duration::from_secs(365 * 24 * 3600)))
     }
 
+    /// This moment, or so long from now if that is earlier.
+    pub(crate) fn at_most(self, time: Duration) -> Self {
+        Self(self.0.min(Self::after(time).0))
+    }
+
+    /// Whether the time is over.
+    pub(crate) fn is_over(self) -> bool {
+        Instant::now() >= self.0
+    }
+
     /// Runs something that is outside of this process until the time is over, and drops it then.
     pub(crate) async fn within<T>(self, call: impl Future<Output = T>) -> Result<T, Elapsed> {
         tokio::time::timeout_at(self.0, call).await.map_err(|_| Elapsed)
@@ -94,6 +104,11 @@ impl Quotation {
         Self { ended: false, text }
     }
 
+    /// Whether these words stand in it, wherever it is cut when it is shown.
+    pub(crate) fn has(&self, words: &str) -> bool {
+        self.text.contains(words)
+    }
+
     /// Their beginning on one line. Secrets are taken out before anything is cut, so that no half of one is left.
     pub(crate) fn shown(&self, scrubber: &Scrubber) -> String {
         let text = if self.ended { scrubber.text(&self.text) } else { scrubber.beginning(&self.text) };
@@ -108,7 +123,7 @@ fn is_delimited(response: &Response) -> bool {
 
 /// A refusal's body, as far as it comes soon; one that breaks or stalls takes nothing away from the status.
 pub(crate) async fn quote(response: &mut Response, deadline: Deadline) -> Quotation {
-    let deadline = Deadline(deadline.0.min(Instant::now() + QUOTE_TIME));
+    let deadline = deadline.at_most(QUOTE_TIME);
     let mut body = Vec::new();
     let text = |body: &[u8]| String::from_utf8_lossy(body).into_owned();
     while body.len() < QUOTE_CHARS_MAX * 4 {

@@ -31,7 +31,7 @@ pub(crate) const OF_WORKER: &str = "the worker's configuration";
 pub(crate) const OF_SERVER: &str = "the server's configuration";
 
 pub use guard::{Guard, Lookup};
-pub use model::{Dialect, ModelBook, ModelEndpoint, Script};
+pub use model::{Dialect, ModelBook, ModelEndpoint, RateLimits, Script};
 pub use own::OwnAddresses;
 pub use secret::{EnvSource, Secret};
 pub use tls::install_tls;

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{
-    BranchStatus, DoubtOutcome, EventKind, InvocationOutcome, Judge, RequeueReason, Resolver, SkipReason, Then,
+    BranchStatus, DoubtOutcome, EventKind, FinishReason, InvocationOutcome, Judge, RequeueReason, Resolver, SkipReason,
+    Then,
 };
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
@@ -332,8 +333,7 @@ fn names_of<'a>(names: impl IntoIterator<Item = &'a str>) -> Object {
 }
 
 fn requeue_reason() -> Form {
-    let all = [RequeueReason::Retry, RequeueReason::LeaseExpired, RequeueReason::HolderDied, RequeueReason::Draining];
-    names_of(all.map(RequeueReason::as_str)).into()
+    names_of(RequeueReason::ALL.map(RequeueReason::as_str)).into()
 }
 
 fn violations() -> Form {
@@ -466,9 +466,28 @@ fn calls() -> Form {
 }
 
 fn model() -> Form {
-    let fields: [Field; 3] =
-        [("model", MUST, text), ("prompt_hash", MUST, named::<schema::Digest>), ("usage", MUST, usage)];
+    let fields: [Field; 5] = [
+        ("finish", MAY, finish),
+        ("model", MUST, text),
+        ("parameters", MAY, parameters),
+        ("prompt_hash", MUST, named::<schema::Digest>),
+        ("usage", MUST, usage),
+    ];
     object(&fields, "Which model answered what.").into()
+}
+
+fn finish() -> Form {
+    names_of(FinishReason::ALL.map(FinishReason::as_str)).into()
+}
+
+fn parameters() -> Form {
+    let fields: [Field; 4] = [
+        ("format", MAY, || names_of(["json", "text"]).into()),
+        ("max_tokens", MAY, count),
+        ("model", MUST, text),
+        ("temperature", MAY, || ObjectBuilder::new().schema_type(Type::Number).into()),
+    ];
+    object(&fields, "How the model was asked.").into()
 }
 
 fn signal() -> Form {

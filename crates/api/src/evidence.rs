@@ -20,12 +20,30 @@ use crate::steps::ValueView;
 /// One message of an event stream, as the form of server-sent events has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamedEvent {
-    /// An [`EventView`] as JSON.
+    /// An [`EventView`] as JSON, or a [`DeltaView`].
     pub data: String,
-    /// The event's type.
+    /// The event's type, or `delta`.
     pub event: String,
-    /// The event's place.
-    pub id: String,
+    /// The event's place; a delta has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+/// A piece of a model's answer, as it comes: for people who watch. It is no fact and may be lost; the recorded output is what
+/// counts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeltaView {
+    /// The claim under which the model was asked.
+    #[schema(value_type = String)]
+    pub attempt: AttemptId,
+    /// How many characters (Unicode code points) of the answer came before it. At 0 an answer begins: what was heard of the
+    /// step before is void.
+    pub from: u64,
+    /// The step.
+    #[schema(value_type = String)]
+    pub path: StepPath,
+    /// The piece.
+    pub text: String,
 }
 
 /// An immutable fact of a job's stream. Its schema is [`crate::events::AnyEvent`]: a form for each kind.
@@ -233,13 +251,19 @@ pub struct TraceTool {
 }
 
 /// A step's model call.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceModel {
     /// Those of the request that the provider has read from a cache.
     #[serde(default)]
     pub cached_tokens: u64,
     /// Tokens of the answer.
     pub completion_tokens: u64,
+    /// Why it stopped: `end` or `tool`, or why that is no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<String>,
+    /// Most tokens of the answer, where the agent says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
     /// `provider/model` as it answered.
     pub model: String,
     /// Hash of the request.
@@ -250,6 +274,9 @@ pub struct TraceModel {
     /// Those of the answer that the model has thought with.
     #[serde(default)]
     pub reasoning_tokens: u64,
+    /// Sampling temperature, where the agent says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
 }
 
 /// A doubt about a step's call, open or answered.

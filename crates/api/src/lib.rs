@@ -32,8 +32,8 @@ pub use agents::{AgentList, AgentPut, AgentView};
 pub use command::Command;
 pub use error::{ErrorCode, Problem, ProblemError};
 pub use evidence::{
-    CheckView, EventPage, EventView, EvidenceView, ReplayView, StreamedEvent, TraceAttempt, TraceDoubt, TraceModel,
-    TraceRun, TraceStep, TraceTool, TraceView, VerifyView,
+    CheckView, DeltaView, EventPage, EventView, EvidenceView, ReplayView, StreamedEvent, TraceAttempt, TraceDoubt,
+    TraceModel, TraceRun, TraceStep, TraceTool, TraceView, VerifyView,
 };
 pub use jobs::{
     AnsweredBy, AnsweredView, ChildList, ChildOfStep, ChildView, ItemsView, JobErrorView, JobList, JobView, KeptView,

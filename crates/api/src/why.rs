@@ -28,6 +28,8 @@ pub enum WhyCode {
     NotBefore,
     /// Someone has paused it.
     PausedBy,
+    /// What a model's provider may be asked is used up for now.
+    RateLimited,
     /// The store was put back from a backup, and someone is to look at the job first.
     RestoredHold,
     /// A step failed and is tried again later.

@@ -54,7 +54,7 @@ fn reclaims(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
             Event::JobRequeued(requeued) => {
                 let reclaimed = match requeued.reason {
                     RequeueReason::LeaseExpired | RequeueReason::HolderDied => true,
-                    RequeueReason::Retry | RequeueReason::Draining => false,
+                    RequeueReason::Retry | RequeueReason::Draining | RequeueReason::RateLimited => false,
                 };
                 if reclaimed {
                     tally.case(A9, held, || {

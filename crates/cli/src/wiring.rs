@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_adapters::{Dialect, EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, Secret, Toolbox, Unusable};
+use aetheris_adapters::{
+    Dialect, EnvSource, IpNet, ModelBook, ModelEndpoint, OwnAddresses, RateLimits, Secret, Toolbox, Unusable,
+};
 use aetheris_core::id::{InstanceId, NodeId, TenantId, WorkerId};
 use aetheris_core::limits;
 use aetheris_core::plan::{Node, NodeKind, Work};
@@ -393,6 +395,11 @@ fn models(config: &Config, env: &Environment, role: Role) -> Result<ModelBook, E
             },
             max_concurrent: model.max_concurrent,
             name: name.clone(),
+            rate: RateLimits {
+                requests_per_minute: model.requests_per_minute,
+                tokens_per_minute: model.tokens_per_minute,
+            },
+            stream: model.stream,
             timeout: model.timeout.to_std(),
         });
     }

@@ -206,6 +206,12 @@ pub const KEPT_SIGNALS_MET_MAX: u32 = 10_000;
 pub const OWN_WANT_PAUSE: Span = Span::from_secs(1);
 /// so often: up to 32 seconds.
 pub const OWN_WANT_DOUBLINGS_MAX: u32 = 5;
+/// Longest time that a question waits for its provider's rate before the job is looked at again.
+pub const RATE_WAIT_MAX: Span = Span::from_secs(300);
+/// Pieces of one answer that wait for a follower are sent in one, up to about so many bytes.
+pub const DELTA_BYTES_MAX: usize = 4_096;
+/// Pieces of models' answers that a follower of a job may be behind; older ones are lost to it.
+pub const DELTAS_HELD_MAX: usize = 256;
 /// A plain step that runs longer than this has its start written while it runs, so that people see it.
 pub const START_SHOWN_AFTER: Span = Span::from_millis(100);
 /// How often a write that failed for want of the store is sent again while the lease lasts, once the worker is

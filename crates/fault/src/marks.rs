@@ -141,6 +141,8 @@ marks! {
     ReclaimLate,
     /// A paused job was let go on.
     Resumed,
+    /// A job was given back because its model's provider could not be asked more.
+    RateReleased,
     /// A job was released for a long back-off.
     RetryReleased,
     /// A short back-off was waited for in the slot.

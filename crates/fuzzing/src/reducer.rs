@@ -105,9 +105,7 @@ fn job_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         }
         .into(),
         EventKind::JobRequeued => {
-            let reasons =
-                [RequeueReason::Retry, RequeueReason::LeaseExpired, RequeueReason::Draining, RequeueReason::HolderDied];
-            JobRequeued { after_us: optional(a, u64::from), reason: of(&reasons, b) }.into()
+            JobRequeued { after_us: optional(a, u64::from), reason: of(&RequeueReason::ALL, b) }.into()
         }
         EventKind::JobWaiting => waiting([a, b, c]),
         EventKind::WaitCompleted => {
@@ -202,7 +200,7 @@ fn drawn(node: StepPath, [b, c]: [u8; 2]) -> Event {
 
 fn model(tokens: u8) -> ModelRecord {
     let usage = Usage { completion_tokens: u64::MAX - u64::from(tokens), prompt_tokens: 1, ..Usage::default() };
-    ModelRecord { model: "m".to_owned(), prompt_hash: Hash::ZERO, usage }
+    ModelRecord { finish: None, parameters: None, model: "m".to_owned(), prompt_hash: Hash::ZERO, usage }
 }
 
 fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use aetheris_core::event::{Failure, Usage};
 use aetheris_core::id::{AttemptId, EventId, IdSource, InstanceId, WorkerId};
 use aetheris_core::time::Span;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use aetheris_runtime::ports::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_runtime::run::{self, Lease};
 use aetheris_runtime::{Plans, Runtime, Settings};
 use aetheris_server::AppState;
@@ -89,9 +89,8 @@ impl Tools for Outside {
 }
 
 impl Models for Outside {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
-        let answer =
-            ModelAnswer { calls: Vec::new(), model: request.model, text: request.prompt, usage: Usage::default() };
+    fn complete<'a>(&'a self, request: ModelRequest, _heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
+        let answer = ModelAnswer::text(request.model, request.prompt, Usage::default());
         Box::pin(std::future::ready(Ok(answer)))
     }
 

@@ -370,7 +370,7 @@ impl<'s> Deciding<'s> {
                 }
                 let expected = match release {
                     Release::Block { expected, .. } => expected.filter(|_| !self.overlooks(node)),
-                    Release::Requeue(_) => None,
+                    Release::Requeue(..) => None,
                 };
                 let count = expected.and_then(|expected| u8::try_from(expected.count).ok());
                 self.draft.unit.expected_signals = count.map(|count| (node, count));

@@ -35,7 +35,8 @@ impl SseParser {
     fn complete(&mut self) -> Result<Option<Value>> {
         let (data, event, id) =
             (std::mem::take(&mut self.data), std::mem::take(&mut self.event), std::mem::take(&mut self.id));
-        if data.is_empty() {
+        // Pieces of models' answers are no facts.
+        if data.is_empty() || event == "delta" {
             return Ok(None);
         }
         let value: Value = serde_json::from_str(&data).with_context(|| format!("the data of event {id}"))?;

@@ -36,7 +36,7 @@ pub use error::OpError;
 pub use in_flight::InFlight;
 pub use offline::Offline;
 pub use plans::Plans;
-pub use ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+pub use ports::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 pub use room::{Loads, Room};
 
 /// What the server's configuration says about runs.

@@ -7,7 +7,7 @@ use aetheris_core::event::Failure;
 use aetheris_store::system::System;
 use aetheris_store::{Boxed, Scope, Store};
 
-use crate::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use crate::ports::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use crate::room::Loads;
 use crate::{InFlight, Plans, Runtime, Settings};
 
@@ -26,9 +26,9 @@ impl Tools for Offline {
 }
 
 impl Models for Offline {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(&'a self, request: ModelRequest, _: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
         let error = refused(&format!("the model `{}` was not asked", request.model));
-        Box::pin(std::future::ready(Err(ModelError { error, retry_after: None, retryable: false, usage: None })))
+        Box::pin(std::future::ready(Err(ModelError::new(error, false))))
     }
 
     fn knows(&self, model: &str) -> Result<(), String> {
@@ -72,7 +72,7 @@ mod tests {
     #[tokio::test]
     async fn a_model_that_is_asked_offline_refuses_permanently() {
         let request = ModelRequest::new("openai/small", "hello", Duration::from_secs(1));
-        let refused = Offline.complete(request).await.unwrap_err();
+        let refused = Offline.complete(request, &|_| {}).await.unwrap_err();
         assert_eq!((refused.error.code.as_str(), refused.retryable), (OFFLINE, false));
         assert!(refused.error.message.contains("openai/small"), "{}", refused.error.message);
         assert!(Offline.knows("openai/small").is_err());

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{Failure, ToolAsked, Usage};
+use aetheris_core::event::{Failure, FinishReason, ToolAsked, Usage};
 use aetheris_core::id::{AgentName, IdempotencyKey, JobId, SessionId, ToolName};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
@@ -82,11 +82,15 @@ pub const OUT_OF_FILES: &str = "out_of_files";
 /// The code of a call that did not leave because this process cannot read where the store's own servers listen.
 pub const OWN_ADDRESSES_UNKNOWN: &str = "own_addresses_unknown";
 
+/// The code of a [`ModelError`] of a question that did not leave: the places or the rate that the configuration allows for
+/// its provider are used up, or the provider has told this process to wait.
+pub const MODEL_HELD_BACK: &str = "model_held_back";
+
 /// Whether a call did not leave because this process alone lacked something. That passes and says nothing of the other side:
 /// it is nobody's try, and the call is made when what was wanting is there.
 #[must_use]
 pub fn is_own_want(error: &Failure) -> bool {
-    matches!(error.code.as_str(), OUT_OF_FILES | OWN_ADDRESSES_UNKNOWN)
+    matches!(error.code.as_str(), MODEL_HELD_BACK | OUT_OF_FILES | OWN_ADDRESSES_UNKNOWN)
 }
 
 /// The code of a [`ModelError`] that says that our own timeout ended the question.
@@ -123,6 +127,22 @@ pub struct ModelRequest {
     pub tools: Vec<ToolOffer>,
     /// What it has answered to this message before, in order, and what came of that.
     pub turns: Vec<PastTurn>,
+}
+
+impl ModelAnswer {
+    /// A text without calls.
+    #[must_use]
+    pub fn text(model: impl Into<String>, text: impl Into<String>, usage: Usage) -> Self {
+        Self { calls: Vec::new(), finish: FinishReason::End, model: model.into(), text: text.into(), usage }
+    }
+}
+
+impl ModelError {
+    /// No answer, of which nothing more is known.
+    #[must_use]
+    pub fn new(error: Failure, retryable: bool) -> Self {
+        Self { error, finish: None, retry_after: None, retryable, usage: None }
+    }
 }
 
 impl ModelRequest {
@@ -182,6 +202,8 @@ pub struct PastCall {
 pub struct ModelAnswer {
     /// The calls that it asks for. Which tool each of them means is not the adapter's to say.
     pub calls: Vec<ToolAsked>,
+    /// Why it stopped: [`FinishReason::End`] or [`FinishReason::Tool`]; with any other reason there is no answer.
+    pub finish: FinishReason,
     /// `provider/model` as it answered.
     pub model: String,
     /// The text.
@@ -195,6 +217,8 @@ pub struct ModelAnswer {
 pub struct ModelError {
     /// What happened.
     pub error: Failure,
+    /// Why the model stopped, where it began to answer and said so.
+    pub finish: Option<FinishReason>,
     /// When it asked to be called again.
     pub retry_after: Option<Span>,
     /// Whether trying again may help.
@@ -203,10 +227,14 @@ pub struct ModelError {
     pub usage: Option<Usage>,
 }
 
+/// Hears the text of an answer piece by piece. It does not block.
+pub type Heard<'a> = &'a (dyn Fn(&str) + Send + Sync);
+
 /// Whoever calls models.
 pub trait Models: Send + Sync {
-    /// Asks once, without retries of its own, within the request's timeout.
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>>;
+    /// Asks once, without retries of its own, within the request's timeout. `heard` is given the text of the answer as it
+    /// comes, where the provider streams it: for people who watch, never for what is recorded.
+    fn complete<'a>(&'a self, request: ModelRequest, heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>>;
 
     /// Whether a model of that name is configured; `Err` says what is missing.
     ///

@@ -4,11 +4,12 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use aetheris_api::DeltaView;
 use aetheris_core::event::EventKind;
 use aetheris_core::id::JobId;
 use aetheris_core::limits;
 use aetheris_core::time::Span;
-use aetheris_store::bus::Follower;
+use aetheris_store::bus::{Delta, Follower, Heard};
 use aetheris_store::{EventRow, JobRow, StoreError};
 use axum::body::{Body, Bytes};
 use futures_util::stream;
@@ -95,6 +96,10 @@ impl Tail {
     async fn next(&mut self) -> Option<Bytes> {
         let silent_until = Instant::now() + limits::STREAM_SILENCE_MAX.to_std();
         while !self.ended {
+            // Before the facts: what was said of a step comes before its end.
+            if let Some(delta) = self.follower.ready_delta() {
+                return Some(self.said(delta));
+            }
             match self.look().await.ok()? {
                 Look::Events(chunk) => {
                     self.after = chunk.last;
@@ -109,12 +114,33 @@ impl Tail {
                 return Some(Bytes::from_static(b": still here\n\n"));
             }
             tokio::select! {
-                () = self.follower.changed() => {}
+                heard = self.follower.heard() => match heard {
+                    Heard::Delta(delta) => return Some(self.said(delta)),
+                    Heard::Written => {}
+                },
                 () = sleep_until(silent_until.min(now + limits::STREAM_RELOOK.to_std())) => {}
                 () = self.app.state.closing.cancelled() => return None,
             }
         }
         None
+    }
+
+    /// Pieces of answers as they are sent: the one that has come, and all that follow it by now, those of one step in one.
+    fn said(&mut self, first: Delta) -> Bytes {
+        let mut out = Vec::new();
+        let mut piece = first;
+        while let Some(next) = self.follower.ready_delta() {
+            let characters = u64::try_from(piece.text.chars().count()).unwrap_or(u64::MAX);
+            let goes_on =
+                next.attempt == piece.attempt && next.path == piece.path && next.from == piece.from + characters;
+            if goes_on && piece.text.len() < limits::DELTA_BYTES_MAX {
+                piece.text.push_str(&next.text);
+            } else {
+                tell(&std::mem::replace(&mut piece, next), &mut out);
+            }
+        }
+        tell(&piece, &mut out);
+        Bytes::from(out)
     }
 
     /// One look at the store, in a task of its own: a client that goes away does not drop it half-way.
@@ -171,6 +197,16 @@ fn encode(row: &EventRow, out: &mut Vec<u8>) {
     // A line's end would end the field.
     out[data..].iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
     out.extend_from_slice(b"\n\n");
+}
+
+/// A piece of an answer has no place among the events: it is no fact.
+fn tell(delta: &Delta, out: &mut Vec<u8>) {
+    let Delta { attempt, from, path, text } = delta;
+    let view = DeltaView { attempt: *attempt, from: *from, path: path.clone(), text: text.clone() };
+    // Writing to memory does not fail, and the text has no line's end of its own in JSON.
+    if let Ok(data) = serde_json::to_string(&view) {
+        out.extend_from_slice(format!("event: delta\ndata: {data}\n\n").as_bytes());
+    }
 }
 
 /// Whether an event ends its job.

@@ -276,10 +276,13 @@ fn model(record: &ModelRecord) -> TraceModel {
     TraceModel {
         cached_tokens: record.usage.cached_tokens,
         completion_tokens: record.usage.completion_tokens,
+        finish: record.finish.map(|finish| finish.as_str().to_owned()),
+        max_tokens: record.parameters.as_ref().and_then(|parameters| parameters.max_tokens),
         model: record.model.clone(),
         prompt_hash: record.prompt_hash,
         prompt_tokens: record.usage.prompt_tokens,
         reasoning_tokens: record.usage.reasoning_tokens,
+        temperature: record.parameters.as_ref().and_then(|parameters| parameters.temperature),
     }
 }
 

@@ -274,6 +274,13 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         let reason = WhyView::new(WhyCode::RetryBackoff, detail, &Command::Trace(row.id), row.updated_at);
         return WhyView { until: Some(at), ..reason };
     }
+    if let Some((node, _)) = state.steps.iter().find(|(_, step)| step.status == StepStatus::Running) {
+        let detail = format!(
+            "{node} asks a model whose provider may not be asked more for now: its rate or places are used up, or it has said to wait. No try is counted"
+        );
+        let reason = WhyView::new(WhyCode::RateLimited, detail, &Command::Trace(row.id), row.updated_at);
+        return WhyView { until: Some(at), ..reason };
+    }
     let deadline = state.timers.get(&TimerId::Deadline).map(|timer| timer.due);
     let Some(deadline) = deadline.filter(|deadline| *deadline <= at) else {
         let reason = WhyView::new(WhyCode::NotBefore, "it was sent for later", &Command::Watch(row.id), row.created_at);

@@ -110,7 +110,7 @@ pub(crate) fn reclaims(job: JobId, events: &[Recorded], tally: &mut Tally) {
                         format!("{job}: taken back {in_a_row} times in a row and tried again; {most} is the end")
                     });
                 }
-                RequeueReason::Retry | RequeueReason::Draining => {}
+                RequeueReason::Retry | RequeueReason::Draining | RequeueReason::RateLimited => {}
             },
             _ => {}
         }

@@ -6,14 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aetheris_check::witness::{WitnessKind, WitnessLine, parse_permit};
-use aetheris_core::event::{Failure, Usage};
+use aetheris_core::event::{Failure, FinishReason, Usage};
 use aetheris_core::id::{IdempotencyKey, InstanceId, JobId};
 use aetheris_core::json::Json;
 use aetheris_core::lease::Fence;
 use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::time::{Span, Timestamp};
-use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use aetheris_runtime::ports::MODEL_HELD_BACK;
+use aetheris_runtime::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::Boxed;
 use aetheris_testing::random::Random;
 use serde_json::json;
@@ -415,7 +416,7 @@ impl Tools for Outside {
 }
 
 impl Models for Outside {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(&'a self, request: ModelRequest, heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
             let left = services.now();
@@ -423,6 +424,12 @@ impl Models for Outside {
             tokio::time::sleep(pause).await;
             let fails = services.rates.is_bad() && services.random().chance(services.rates.network);
             let asked = Asked { answered: services.now(), left };
+            if fails && pause.as_millis().is_multiple_of(2) {
+                // Nothing has left: what the provider may be asked is used up.
+                let error = Failure::new(MODEL_HELD_BACK, "the provider's rate is used up");
+                let retry_after = pause.as_millis().is_multiple_of(4).then(|| Span::from_std(pause * 20));
+                return Err(ModelError { retry_after, ..ModelError::new(error, true) });
+            }
             let mut state = services.state();
             let of_loop = !request.tools.is_empty();
             let planned = planners::asked_about(&request.prompt);
@@ -434,7 +441,7 @@ impl Models for Outside {
             state.questions.push((asked, question));
             if fails {
                 let error = Failure::new("model_busy", "the model is busy");
-                return Err(ModelError { error, retry_after: None, retryable: true, usage: None });
+                return Err(ModelError::new(error, true));
             }
             let (text, calls) = match rounds::asked_about(&request.prompt) {
                 _ if of_loop => loops::say(&request),
@@ -446,7 +453,9 @@ impl Models for Outside {
                 None => (output_of("model", &request.prompt), Vec::new()),
             };
             let usage = Usage { completion_tokens: 5, prompt_tokens: 9, ..Usage::default() };
-            Ok(ModelAnswer { calls, model: request.model, text, usage })
+            heard(&text);
+            let finish = if calls.is_empty() { FinishReason::End } else { FinishReason::Tool };
+            Ok(ModelAnswer { calls, finish, model: request.model, text, usage })
         })
     }
 

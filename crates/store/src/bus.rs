@@ -8,9 +8,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aetheris_core::id::JobId;
+use aetheris_core::id::{AttemptId, JobId};
 use aetheris_core::lease::Fence;
-use tokio::sync::{Notify, watch};
+use aetheris_core::limits;
+use aetheris_core::path::StepPath;
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 #[expect(clippy::disallowed_types, reason = "lookups only; its order is never seen")]
@@ -20,8 +22,22 @@ type Followed = HashMap<JobId, Entry>;
 /// its sender while it is being dropped.
 #[derive(Debug)]
 struct Entry {
+    deltas: broadcast::Sender<Delta>,
     followers: usize,
     sender: watch::Sender<u64>,
+}
+
+/// A piece of a model's answer, for people who watch. What is recorded is the whole answer; a piece may be lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delta {
+    /// The claim under which the model was asked.
+    pub attempt: AttemptId,
+    /// How many characters of this answer came before it. At 0 an answer begins: what was heard of the step before is void.
+    pub from: u64,
+    /// The step.
+    pub path: StepPath,
+    /// The piece.
+    pub text: String,
 }
 
 /// Who waits for what. Clones are the same bus.
@@ -47,9 +63,19 @@ struct Running {
     news: Arc<Notify>,
 }
 
+/// What a follower hears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// A model has said something.
+    Delta(Delta),
+    /// The job was written again.
+    Written,
+}
+
 /// A follower of one job; dropping it ends the following.
 #[derive(Debug)]
 pub struct Follower {
+    deltas: broadcast::Receiver<Delta>,
     inner: Arc<Inner>,
     job: JobId,
     receiver: watch::Receiver<u64>,
@@ -62,11 +88,25 @@ impl Bus {
         let mut followed = self.inner.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = followed.entry(job).or_insert_with(|| {
             self.inner.count.fetch_add(1, Ordering::Release);
-            Entry { followers: 0, sender: watch::Sender::new(0) }
+            let deltas = broadcast::Sender::new(limits::DELTAS_HELD_MAX);
+            Entry { deltas, followers: 0, sender: watch::Sender::new(0) }
         });
         entry.followers += 1;
-        let receiver = entry.sender.subscribe();
-        Follower { inner: Arc::clone(&self.inner), job, receiver }
+        let (deltas, receiver) = (entry.deltas.subscribe(), entry.sender.subscribe());
+        Follower { deltas, inner: Arc::clone(&self.inner), job, receiver }
+    }
+
+    /// A model has said something; `piece` is made only where somebody follows the job. Costs nobody a wait: followers that
+    /// are behind lose the oldest pieces.
+    pub fn said(&self, job: JobId, piece: impl FnOnce() -> Delta) {
+        if self.inner.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let followed = self.inner.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = followed.get(&job) {
+            // Nobody may listen any more.
+            let _unheard = entry.deltas.send(piece());
+        }
     }
 
     /// Says that a job was written and has `seq` events now.
@@ -136,6 +176,38 @@ impl Bus {
 }
 
 impl Follower {
+    /// Waits for the next piece of an answer, or until the job is written again. Safe to drop at any time.
+    pub async fn heard(&mut self) -> Heard {
+        let (deltas, receiver) = (&mut self.deltas, &mut self.receiver);
+        let piece = async {
+            loop {
+                match deltas.recv().await {
+                    Ok(delta) => return delta,
+                    // The gap shows in `from`.
+                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            delta = piece => Heard::Delta(delta),
+            Ok(()) = receiver.changed() => Heard::Written,
+            else => std::future::pending().await,
+        }
+    }
+
+    /// A piece of an answer that is already here.
+    pub fn ready_delta(&mut self) -> Option<Delta> {
+        loop {
+            match self.deltas.try_recv() {
+                Ok(delta) => return Some(delta),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => {}
+                Err(broadcast::error::TryRecvError::Closed | broadcast::error::TryRecvError::Empty) => return None,
+            }
+        }
+    }
+
     /// Waits until the job is written again. Safe to drop at any time.
     pub async fn changed(&mut self) {
         if self.receiver.changed().await.is_err() {

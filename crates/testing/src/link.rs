@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use aetheris_core::id::{AgentName, JobId, TenantId};
-use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use aetheris_runtime::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::{
     Boxed, Bus, ClaimRequest, Claimed, CommitError, Committed, Glance, Health, Heartbeat, History, NewAgent, PutAgent,
     Renewal, Scope, Store, StoreError, UnitOfWork,
@@ -170,10 +170,10 @@ impl std::fmt::Debug for ModelsLink {
 }
 
 impl Models for ModelsLink {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(&'a self, request: ModelRequest, heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
         Box::pin(async move {
             self.gate.cross(Crossing::ToModel).await;
-            let answer = self.inner.complete(request).await;
+            let answer = self.inner.complete(request, heard).await;
             self.gate.come_home(Crossing::FromModel).await;
             answer
         })

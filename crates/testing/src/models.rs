@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use aetheris_core::event::{Failure, ToolAsked, Usage};
-use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models};
+use aetheris_core::event::{Failure, FinishReason, ToolAsked, Usage};
+use aetheris_runtime::{Heard, ModelAnswer, ModelError, ModelRequest, Models};
 use aetheris_store::Boxed;
 use serde_json::Value;
 
@@ -203,7 +203,7 @@ impl Drop for InFlight<'_> {
 }
 
 impl Models for FakeModels {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(&'a self, request: ModelRequest, heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
         Box::pin(async move {
             let rules = {
                 let mut book = self.book();
@@ -217,9 +217,7 @@ impl Models for FakeModels {
             let said = if reply.after > request.timeout { Said::Never } else { reply.what };
             let wait = if said == Said::Never { request.timeout } else { reply.after };
             tokio::time::sleep(wait).await;
-            let failed = |code: &str, why: String, retryable| {
-                Err(ModelError { error: Failure::new(code, why), retry_after: None, retryable, usage: None })
-            };
+            let failed = |code: &str, why: String, retryable| Err(ModelError::new(Failure::new(code, why), retryable));
             match said {
                 Said::Never => failed("timeout", format!("no answer within {} ms", wait.as_millis()), true),
                 Said::Nothing { retryable, why } => failed("model_refused", why, retryable),
@@ -233,7 +231,9 @@ impl Models for FakeModels {
                     let asked = words(&request.prompt) + request.system.as_deref().map_or(0, words);
                     let counted = Usage { completion_tokens: words(&text), prompt_tokens: asked, ..Usage::default() };
                     let usage = reply.usage.unwrap_or(counted);
-                    Ok(ModelAnswer { calls, model: request.model, text, usage })
+                    let finish = if calls.is_empty() { FinishReason::End } else { FinishReason::Tool };
+                    heard(&text);
+                    Ok(ModelAnswer { calls, finish, model: request.model, text, usage })
                 }
             }
         })

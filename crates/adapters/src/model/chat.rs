@@ -1,13 +1,21 @@
 //! The dialect of chat completions, as OpenAI has made it and most servers speak it.
 
-use aetheris_core::event::{ToolAsked, Usage};
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{FinishReason, ToolAsked, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::plan::AnswerFormat;
-use aetheris_runtime::ports::{ModelRequest, PastCall, PastTurn, ToolOffer};
+use aetheris_runtime::ports::{Heard, ModelRequest, PastCall, PastTurn, ToolOffer};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::endpoint::{Completed, NoAnswer, Parsed, arguments_of, called_name, left_over, of_object};
+use super::stream::Step;
+
+/// The data of the last event of a stream.
+const DONE: &str = "[DONE]";
+/// Calls that one answer may ask for, whatever the runtime takes of them.
+const CALLS_MAX: usize = 1_024;
 
 /// Reads an answer.
 pub(super) fn read(body: &[u8]) -> Parsed {
@@ -15,8 +23,128 @@ pub(super) fn read(body: &[u8]) -> Parsed {
         Ok(completion) => completion,
         Err(error) => return (Err(NoAnswer::Foreign(format!("what is not a chat completion: {error}"))), None),
     };
+    if let Some(error) = completion.error {
+        return (Err(told(error)), None);
+    }
     let counted = completion.usage.and_then(counted);
     (said(completion.model, completion.choices), counted)
+}
+
+/// An error that stands in an answer whose status says that all is well.
+fn told(error: Value) -> NoAnswer {
+    let text = |name: &str| match error.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => number.to_string(),
+        _ => String::new(),
+    };
+    let kinds = ["type", "code"].map(text);
+    let kind = kinds.into_iter().filter(|kind| !kind.is_empty()).collect::<Vec<_>>().join(" ");
+    let message = error.as_str().map_or_else(|| text("message"), str::to_owned);
+    NoAnswer::Told { kind, message }
+}
+
+/// A streamed answer, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    calls: BTreeMap<u64, Map<String, Value>>,
+    content: Option<String>,
+    error: Option<Value>,
+    finish_reason: Option<String>,
+    model: Option<String>,
+    refusal: Option<String>,
+    /// About how many bytes it has.
+    pub(super) size: usize,
+    usage: Option<Value>,
+}
+
+impl Pieces {
+    /// Takes in the data of one event.
+    pub(super) fn take(&mut self, data: &str, heard: Heard<'_>) -> Result<Step, String> {
+        if data.trim() == DONE {
+            // Without a reason it was cut off, whatever ends the stream.
+            let whole = self.finish_reason.is_some() || self.error.is_some();
+            return if whole { Ok(Step::Last) } else { Err("the stream ended without a finish reason".to_owned()) };
+        }
+        let chunk: Chunk =
+            serde_json::from_str(data).map_err(|error| format!("a chunk of its stream cannot be read: {error}"))?;
+        if chunk.error.is_some() {
+            self.error = chunk.error;
+            return Ok(Step::Last);
+        }
+        self.model = chunk.model.filter(|model| !model.is_empty()).or(self.model.take());
+        self.usage = chunk.usage.filter(|usage| !usage.is_null()).or(self.usage.take());
+        // One choice is asked for.
+        if let Some(choice) = chunk.choices.into_iter().find(|choice| choice.index.unwrap_or(0) == 0) {
+            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
+            self.grow(choice.delta.unwrap_or_default(), heard)?;
+        }
+        Ok(Step::More)
+    }
+
+    fn grow(&mut self, delta: Delta, heard: Heard<'_>) -> Result<(), String> {
+        if let Some(text) = delta.content {
+            heard(&text);
+            self.size += text.len();
+            self.content.get_or_insert_default().push_str(&text);
+        }
+        if let Some(text) = delta.refusal {
+            self.size += text.len();
+            self.refusal.get_or_insert_default().push_str(&text);
+        }
+        for call in delta.tool_calls.unwrap_or_default() {
+            let Value::Object(call) = call else { return Err("a call in its stream cannot be read".to_owned()) };
+            self.grow_call(call);
+            if self.calls.len() > CALLS_MAX {
+                return Err(format!("it asks for more than {CALLS_MAX} calls"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A piece of a call: its arguments grow, all else is said once. Servers that say no index send whole calls, or go on with
+    /// the last one.
+    fn grow_call(&mut self, mut piece: Map<String, Value>) {
+        let last = self.calls.last_key_value().map(|(place, _)| *place);
+        let begins = piece.get("id").and_then(Value::as_str).is_some_and(|id| !id.is_empty());
+        let place = match (piece.remove("index").as_ref().and_then(Value::as_u64), last) {
+            (Some(place), _) => place,
+            (None, Some(last)) if !begins => last,
+            (None, last) => last.map_or(0, |last| last.saturating_add(1)),
+        };
+        let call = self.calls.entry(place).or_default();
+        let function = match piece.remove("function") {
+            Some(Value::Object(function)) => function,
+            Some(_) | None => Map::new(),
+        };
+        let known = call.entry("function").or_insert_with(|| Value::Object(Map::new()));
+        for (name, value) in function {
+            match (name.as_str(), &mut known[name.as_str()], value) {
+                ("arguments", Value::String(known), Value::String(more)) => {
+                    self.size += more.len();
+                    known.push_str(&more);
+                }
+                (_, _, Value::Null) => {}
+                (_, place, value) => {
+                    self.size += value.as_str().map_or(0, str::len);
+                    *place = value;
+                }
+            }
+        }
+        let said = piece.into_iter().filter(|(_, value)| !value.is_null() && value.as_str() != Some(""));
+        call.extend(said);
+    }
+
+    /// The answer, when its last event has come.
+    pub(super) fn whole(self) -> Parsed {
+        if let Some(error) = self.error {
+            return (Err(told(error)), None);
+        }
+        let calls: Vec<Value> = self.calls.into_values().map(Value::Object).collect();
+        let tool_calls = Some(calls).filter(|calls| !calls.is_empty());
+        let message = Message { content: self.content, refusal: self.refusal, tool_calls };
+        let choice = Choice { finish_reason: self.finish_reason, message };
+        (said(self.model, vec![choice]), self.usage.and_then(counted))
+    }
 }
 
 /// What it said, if it said all of it, and the calls that it asks for.
@@ -25,11 +153,11 @@ fn said(model: Option<String>, choices: Vec<Choice>) -> Result<Completed, NoAnsw
     let choice = choices.into_iter().next().ok_or_else(|| unreadable("without a choice"))?;
     match choice.finish_reason.as_deref() {
         Some("length") => return Err(NoAnswer::Cut),
-        Some("content_filter") => return Err(NoAnswer::Refused("content filter".to_owned())),
+        Some("content_filter") => return Err(NoAnswer::Refused(FinishReason::Filtered, "content filter".to_owned())),
         _ => {}
     }
-    if let Some(refusal) = choice.message.refusal {
-        return Err(NoAnswer::Refused(refusal));
+    if let Some(refusal) = choice.message.refusal.filter(|refusal| !refusal.is_empty()) {
+        return Err(NoAnswer::Refused(FinishReason::Refusal, refusal));
     }
     let calls = choice.message.tool_calls.unwrap_or_default();
     let calls = calls.into_iter().map(call_asked).collect::<Option<Vec<ToolAsked>>>();
@@ -41,7 +169,7 @@ fn said(model: Option<String>, choices: Vec<Choice>) -> Result<Completed, NoAnsw
     }
 }
 
-pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
+pub(super) fn body(model: &str, request: &ModelRequest, stream: bool) -> Value {
     let mut messages = Vec::new();
     if let Some(system) = &request.system {
         messages.push(json!({ "role": "system", "content": system }));
@@ -53,7 +181,10 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         messages.extend(turn.calls.iter().map(result));
         messages.extend(turn.reply.as_ref().map(|reply| json!({ "role": "user", "content": reply })));
     }
-    let mut body = json!({ "messages": messages, "model": model, "stream": false });
+    let mut body = json!({ "messages": messages, "model": model, "stream": stream });
+    if stream {
+        body["stream_options"] = json!({ "include_usage": true });
+    }
     if let Some(max_tokens) = request.max_tokens {
         body["max_tokens"] = json!(max_tokens);
     }
@@ -138,8 +269,33 @@ fn counted(usage: Value) -> Option<Usage> {
 struct Completion {
     #[serde(default)]
     choices: Vec<Choice>,
+    error: Option<Value>,
     model: Option<String>,
     usage: Option<Value>,
+}
+
+/// A piece of a completion.
+#[derive(Deserialize)]
+struct Chunk {
+    #[serde(default)]
+    choices: Vec<ChoicePiece>,
+    error: Option<Value>,
+    model: Option<String>,
+    usage: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct ChoicePiece {
+    delta: Option<Delta>,
+    finish_reason: Option<String>,
+    index: Option<u64>,
+}
+
+#[derive(Deserialize, Default)]
+struct Delta {
+    content: Option<String>,
+    refusal: Option<String>,
+    tool_calls: Option<Vec<Value>>,
 }
 
 #[derive(Deserialize)]

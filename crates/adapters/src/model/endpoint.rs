@@ -1,32 +1,43 @@
 //! An endpoint of a provider: how it is asked over HTTP, and what its refusals mean. What is said in which form is its dialect's
 //! (`chat`, `messages`).
 //!
-//! One request, no stream: an answer is recorded whole or not at all, and half of one is of no use to a
-//! step. What fails on the way is retryable, as asking again changes nothing but the bill; what the
+//! One request. Its answer is streamed, so that a silent provider is told from one that thinks, and people see it come; it is
+//! recorded whole or not at all. What fails on the way is retryable, as asking again changes nothing but the bill; what the
 //! endpoint refuses for the request's own sake is not.
 
 use std::fmt;
+use std::time::Duration;
 
-use aetheris_core::event::{ToolAsked, Usage};
+use aetheris_core::event::{FinishReason, ToolAsked, Usage};
 use aetheris_core::limits;
+use aetheris_core::time::Span;
 use aetheris_runtime::ports::{
-    MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES, PastCall, PastTurn, ToolOffer,
+    Heard, MODEL_HELD_BACK, MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, OUT_OF_FILES, PastCall, PastTurn,
+    ToolOffer,
 };
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
-use super::{Dialect, ModelEndpoint, chat, messages, permanent, retryable};
+use super::rate::Rates;
+use super::stream::{SILENCE_MAX, Unread};
+use super::{Dialect, ModelEndpoint, chat, messages, permanent, retryable, stream, told};
 use crate::exchange::{
     BodyError, Deadline, Elapsed, Quotation, cause, client_builder, is_out_of_files, quote, read_body,
 };
-use crate::retry_after::retry_after;
 use crate::secret::Scrubber;
 use crate::{BuildError, OF_WORKER};
 
 /// Largest answer, in bytes: a text of the largest payload, and room for JSON's escapes around it.
-const ANSWER_BYTES_MAX: usize = 2 * limits::PAYLOAD_BYTES_MAX;
+pub(super) const ANSWER_BYTES_MAX: usize = 2 * limits::PAYLOAD_BYTES_MAX;
+
+/// Longest wait for a rate that a step sits out; for a longer one it gives its place away.
+const WAIT_HELD_MAX: Duration = Duration::from_millis(500);
+/// What a provider says of an account that has nothing left, whatever the status.
+const USED_UP: [&str; 4] =
+    ["insufficient_quota", "billing_hard_limit_reached", "credit balance is too low", "limit: 0,"];
 
 /// The client that all endpoints share.
 pub(super) fn client() -> Result<Client, BuildError> {
@@ -53,10 +64,30 @@ pub(super) enum NoAnswer {
     Cut,
     /// The conversation is longer than the model can read.
     ContextFull,
+    /// The provider paused the answer.
+    Paused,
     /// The model does not answer this, in its words.
-    Refused(String),
-    /// The endpoint cannot answer now.
-    Unavailable(String),
+    Refused(FinishReason, String),
+    /// The endpoint tells of an error where an answer should be.
+    Told {
+        /// What it is called.
+        kind: String,
+        /// What it says.
+        message: String,
+    },
+}
+
+impl NoAnswer {
+    /// Why the model stopped, where it began to answer.
+    const fn finish(&self) -> Option<FinishReason> {
+        match self {
+            Self::Foreign(_) | Self::Told { .. } | Self::Unreadable(_) => None,
+            Self::ContextFull => Some(FinishReason::ContextFull),
+            Self::Cut => Some(FinishReason::Length),
+            Self::Paused => Some(FinishReason::Pause),
+            Self::Refused(finish, _) => Some(*finish),
+        }
+    }
 }
 
 /// An answer in a dialect: what was said, and what the endpoint has counted, if that can be read.
@@ -67,6 +98,7 @@ pub(super) struct Endpoint {
     authorization: Option<(HeaderName, HeaderValue)>,
     client: Client,
     config: ModelEndpoint,
+    rates: Rates,
     /// Questions that may be under way beside those that are.
     room: Option<Semaphore>,
     scrubber: Scrubber,
@@ -100,11 +132,17 @@ impl Endpoint {
         }
         let scrubber = Scrubber::new(key, None);
         let room = config.max_concurrent.map(Semaphore::new);
-        Ok(Self { authorization, client, room, scrubber, url, config })
+        let rates = Rates::new(config.rate);
+        Ok(Self { authorization, client, rates, room, scrubber, url, config })
     }
 
-    /// Asks once.
-    pub(super) async fn complete(&self, model: &str, request: &ModelRequest) -> Result<ModelAnswer, ModelError> {
+    /// Asks once, when the provider may be asked.
+    pub(super) async fn complete(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        heard: Heard<'_>,
+    ) -> Result<ModelAnswer, ModelError> {
         let time = request.timeout.min(self.config.timeout);
         let deadline = Deadline::after(time);
         // Held until the answer is read. The room is never closed. Whoever waits longer would have no time for its answer.
@@ -115,9 +153,46 @@ impl Endpoint {
             },
             None => None,
         };
+        let reckoned = estimate(asked_bytes(request)).saturating_add(request.max_tokens.unwrap_or(0).into());
+        self.await_rate(model, request, reckoned, deadline).await?;
+        let asked = self.ask(model, request, heard, deadline).await;
+        let used = match &asked {
+            Ok(answer) => Some(answer.usage),
+            Err(failed) => failed.usage,
+        };
+        self.rates.used(model, reckoned, used.map_or(0, Usage::total), Instant::now());
+        asked
+    }
+
+    /// Sits a short wait out. For a longer one the question is held back: nothing has left.
+    async fn await_rate(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        tokens: u64,
+        deadline: Deadline,
+    ) -> Result<(), ModelError> {
+        while let Err(wait) = self.rates.leave(model, tokens, Instant::now()) {
+            let wait_ends = deadline.within(tokio::time::sleep(wait.min(WAIT_HELD_MAX)));
+            if wait > WAIT_HELD_MAX || wait_ends.await.is_err() {
+                let what = format!("was not asked: its rate is used up for {}", Span::from_std(wait).rounded());
+                let held = retryable(MODEL_HELD_BACK, self.words(request, &what));
+                return Err(ModelError { retry_after: Some(Span::from_std(wait)), ..held });
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        heard: Heard<'_>,
+        deadline: Deadline,
+    ) -> Result<ModelAnswer, ModelError> {
         let body = match self.config.dialect {
-            Dialect::ChatCompletions => chat::body(model, request),
-            Dialect::Messages => messages::body(model, request),
+            Dialect::ChatCompletions => chat::body(model, request, self.config.stream),
+            Dialect::Messages => messages::body(model, request, self.config.stream),
         };
         let mut call = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/json");
         call = call.body(body.to_string());
@@ -127,39 +202,59 @@ impl Endpoint {
         if self.config.dialect == Dialect::Messages {
             call = call.header(messages::VERSION.0, messages::VERSION.1);
         }
-        let mut response = match deadline.within(call.send()).await {
+        // A whole answer begins when all of it is there; a stream begins soon.
+        let begins = if self.config.stream { deadline.at_most(SILENCE_MAX) } else { deadline };
+        let mut response = match begins.within(call.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.unreachable(request, &error)),
-            Err(Elapsed) => return Err(self.timed_out(request)),
+            Err(Elapsed) if deadline.is_over() => return Err(self.timed_out(request)),
+            Err(Elapsed) => return Err(self.silent(request)),
         };
+        self.rates.told(model, &told::left(response.headers()), Instant::now());
         if !response.status().is_success() {
-            return Err(self.refused(request, response, deadline).await);
+            return Err(self.refused(model, request, response, deadline).await);
+        }
+        if stream::is_streamed(&response) {
+            let read = stream::read(response, self.config.dialect, deadline, heard).await;
+            return read.map_err(|unread| self.unread(request, unread)).and_then(|parsed| self.answer(request, parsed));
         }
         let body = match deadline.within(read_body(&mut response, ANSWER_BYTES_MAX)).await {
             Ok(Ok(body)) => body,
-            Ok(Err(BodyError::Broken(cause))) => {
-                return Err(retryable(
-                    "model_answer_broken",
-                    self.words(request, &format!("answered, but broke off: {cause}")),
-                ));
-            }
-            Ok(Err(BodyError::TooLarge(max))) => {
-                let what = format!(
-                    "answered with more than {max} bytes; lower `max_tokens` (of an agent node `max_answer_tokens`)"
-                );
-                return Err(permanent("model_answer_too_large", self.words(request, &what)));
-            }
+            Ok(Err(BodyError::Broken(cause))) => return Err(self.unread(request, Unread::Broken(cause))),
+            Ok(Err(BodyError::TooLarge(_))) => return Err(self.unread(request, Unread::TooLarge)),
             Err(Elapsed) => return Err(self.timed_out(request)),
         };
-        self.answer(request, &body)
+        let parsed = match self.config.dialect {
+            Dialect::ChatCompletions => chat::read(&body),
+            Dialect::Messages => messages::read(&body),
+        };
+        self.answer(request, parsed)
     }
 
-    /// Reads an answer. One without content or calls is retryable: models that sample give another one.
-    fn answer(&self, request: &ModelRequest, body: &[u8]) -> Result<ModelAnswer, ModelError> {
-        let (said, counted) = match self.config.dialect {
-            Dialect::ChatCompletions => chat::read(body),
-            Dialect::Messages => messages::read(body),
-        };
+    /// What came cannot be read to its end.
+    fn unread(&self, request: &ModelRequest, unread: Unread) -> ModelError {
+        match unread {
+            Unread::Broken(cause) => {
+                let cause = Quotation::all(cause).shown(&self.scrubber);
+                retryable("model_answer_broken", self.words(request, &format!("answered, but broke off: {cause}")))
+            }
+            Unread::Truncated => {
+                let what = "began to answer, and its stream ended before the answer did";
+                retryable("model_answer_broken", self.words(request, what))
+            }
+            Unread::Silent => self.silent(request),
+            Unread::TimedOut => self.timed_out(request),
+            Unread::TooLarge => {
+                let what = format!(
+                    "answered with more than {ANSWER_BYTES_MAX} bytes; lower `max_tokens` (of an agent node `max_answer_tokens`)"
+                );
+                permanent("model_answer_too_large", self.words(request, &what))
+            }
+        }
+    }
+
+    /// Takes an answer. One without content or calls is retryable: models that sample give another one.
+    fn answer(&self, request: &ModelRequest, (said, counted): Parsed) -> Result<ModelAnswer, ModelError> {
         let used = |answer: usize| {
             counted.unwrap_or_else(|| Usage {
                 completion_tokens: estimate(answer),
@@ -170,13 +265,15 @@ impl Endpoint {
         let Completed { calls, model, text } = match said {
             Ok(said) => said,
             Err(unsaid) => {
-                let asked = !matches!(unsaid, NoAnswer::Foreign(_));
-                return Err(ModelError { usage: asked.then(|| used(0)), ..self.unsaid(request, unsaid) });
+                let asked = !matches!(unsaid, NoAnswer::Foreign(_) | NoAnswer::Told { .. });
+                let (finish, usage) = (unsaid.finish(), asked.then(|| used(0)).or(counted));
+                return Err(ModelError { finish, usage, ..self.unsaid(request, unsaid) });
             }
         };
         let usage = used(text.len() + calls.iter().map(|call| call.arguments.len()).sum::<usize>());
         let model = model.map_or_else(|| request.model.clone(), |model| format!("{}/{model}", self.config.name));
-        Ok(ModelAnswer { calls, model, text, usage })
+        let finish = if calls.is_empty() { FinishReason::End } else { FinishReason::Tool };
+        Ok(ModelAnswer { calls, finish, model, text, usage })
     }
 
     fn unsaid(&self, request: &ModelRequest, unsaid: NoAnswer) -> ModelError {
@@ -184,10 +281,10 @@ impl Endpoint {
             NoAnswer::Foreign(why) | NoAnswer::Unreadable(why) => {
                 retryable("model_answer_unreadable", self.words(request, &format!("answered {why}")))
             }
-            NoAnswer::Unavailable(why) => {
-                let why = Quotation::all(why).shown(&self.scrubber);
-                retryable("model_unavailable", self.words(request, &format!("cannot answer now: {why}")))
+            NoAnswer::Paused => {
+                retryable("model_answer_unreadable", self.words(request, "paused its answer instead of ending it"))
             }
+            NoAnswer::Told { kind, message } => self.told(request, &kind, message),
             NoAnswer::Cut => {
                 let what = "answered up to its limit of tokens and was cut off; raise `max_tokens` (of an agent node \
                             `max_answer_tokens`) or ask for less";
@@ -198,35 +295,70 @@ impl Endpoint {
                             choose a model with a larger window";
                 permanent("model_context_full", self.words(request, what))
             }
-            NoAnswer::Refused(why) => {
+            NoAnswer::Refused(_, why) => {
                 let what = format!("refused to answer: {}", Quotation::all(why).shown(&self.scrubber));
                 permanent("model_refused", self.words(request, &what))
             }
         }
     }
 
+    /// An error that stands where an answer should be means what it would mean as a status.
+    fn told(&self, request: &ModelRequest, kind: &str, message: String) -> ModelError {
+        let said = Quotation::all(if kind.is_empty() { message } else { format!("{kind}: {message}") });
+        let words = self.words(request, &format!("answered with an error: {}", said.shown(&self.scrubber)));
+        let has = |kinds: &[&str]| kinds.iter().any(|word| kind.split(' ').any(|kind| kind == *word));
+        if USED_UP.iter().any(|sign| said.has(sign)) || has(&["402", "billing_error"]) {
+            return permanent("quota_exhausted", words);
+        }
+        if has(&["401", "403", "authentication_error", "invalid_api_key", "permission_error"]) {
+            let what = format!("answered with an error ({kind}); {}", self.key_advice());
+            return permanent("model_unauthorized", self.words(request, &what));
+        }
+        if has(&["400", "404", "413", "422", "invalid_request_error", "not_found_error", "request_too_large"]) {
+            return permanent("model_request_refused", words);
+        }
+        let limited = has(&["429", "rate_limit_error", "rate_limit_exceeded"]);
+        retryable(if limited { "model_rate_limited" } else { "model_unavailable" }, words)
+    }
+
     /// Others are asked, as many as may be.
     fn no_room(&self, request: &ModelRequest) -> ModelError {
         let most = self.config.max_concurrent.unwrap_or_default();
-        let what = format!("was not asked in time: all {most} requests that `max_concurrent` allows were in use");
-        retryable("model_busy", self.words(request, &what))
+        let what = format!("was not asked: all {most} requests that `max_concurrent` allows are in use");
+        retryable(MODEL_HELD_BACK, self.words(request, &what))
     }
 
-    async fn refused(&self, request: &ModelRequest, mut response: Response, deadline: Deadline) -> ModelError {
+    async fn refused(
+        &self,
+        model: &str,
+        request: &ModelRequest,
+        mut response: Response,
+        deadline: Deadline,
+    ) -> ModelError {
         let status = response.status();
-        let asked = retry_after(response.headers());
+        let wait = told::asked_to_wait(response.headers());
+        let asked = wait.map(Span::from_std);
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             // Its words are left out: some endpoints quote the key.
             let what = format!("answered {}; {}", status.as_u16(), self.key_advice());
             return permanent("model_unauthorized", self.words(request, &what));
         }
-        let quotation = quote(&mut response, deadline).await.shown(&self.scrubber);
+        let quotation = quote(&mut response, deadline).await;
+        let is_used_up = USED_UP.iter().any(|sign| quotation.has(sign));
+        let quotation = quotation.shown(&self.scrubber);
         let colon = if quotation.is_empty() { "" } else { ": " };
         let words = self.words(request, &format!("answered {}{colon}{quotation}", status.as_u16()));
         match status.as_u16() {
             // What is used up does not come back by waiting.
-            429 if quotation.contains("insufficient_quota") => permanent("quota_exhausted", words),
-            429 => ModelError { retry_after: asked, ..retryable("model_rate_limited", words) },
+            400 | 403 | 429 if is_used_up => permanent("quota_exhausted", words),
+            402 => permanent("quota_exhausted", words),
+            429 => {
+                // Whoever else would ask it now would be refused as well.
+                if let Some(wait) = wait {
+                    self.rates.close(model, wait, Instant::now());
+                }
+                ModelError { retry_after: asked, ..retryable("model_rate_limited", words) }
+            }
             408 | 409 | 425 | 500.. => ModelError { retry_after: asked, ..retryable("model_unavailable", words) },
             _ => permanent("model_request_refused", words),
         }
@@ -256,6 +388,11 @@ impl Endpoint {
     fn timed_out(&self, request: &ModelRequest) -> ModelError {
         let time = request.timeout.min(self.config.timeout);
         retryable(MODEL_TIMED_OUT, self.words(request, &format!("did not answer within {time:?}")))
+    }
+
+    fn silent(&self, request: &ModelRequest) -> ModelError {
+        let what = format!("said nothing for {}", Span::from_std(SILENCE_MAX).rounded());
+        retryable(MODEL_TIMED_OUT, self.words(request, &what))
     }
 
     fn words(&self, request: &ModelRequest, what: &str) -> String {

@@ -1,14 +1,17 @@
 //! The dialect of messages, as Anthropic has made it.
 
-use aetheris_core::event::{ToolAsked, Usage};
+use std::collections::BTreeMap;
+
+use aetheris_core::event::{FinishReason, ToolAsked, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::plan::AnswerFormat;
-use aetheris_runtime::ports::{ModelRequest, PastCall, PastTurn, ToolOffer};
+use aetheris_runtime::ports::{Heard, ModelRequest, PastCall, PastTurn, ToolOffer};
 use reqwest::header::HeaderName;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::endpoint::{Completed, NoAnswer, Parsed, arguments_of, called_name, left_over, of_object};
+use super::stream::Step;
 
 /// The header that the key travels in.
 pub(super) const KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -18,9 +21,11 @@ pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 const ONLY_JSON: &str = "Answer with one JSON value and nothing else.";
 /// Most tokens of an answer where the node does not say, since a request has to.
 const MAX_TOKENS: u32 = 4_096;
+/// Blocks that one answer may have.
+const BLOCKS_MAX: usize = 4_096;
 
 /// What is asked.
-pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
+pub(super) fn body(model: &str, request: &ModelRequest, stream: bool) -> Value {
     let mut messages = vec![json!({ "role": "user", "content": request.prompt })];
     for turn in &request.turns {
         let said = said_before(turn);
@@ -34,7 +39,7 @@ pub(super) fn body(model: &str, request: &ModelRequest) -> Value {
         }
     }
     let max_tokens = request.max_tokens.unwrap_or(MAX_TOKENS);
-    let mut body = json!({ "max_tokens": max_tokens, "messages": messages, "model": model, "stream": false });
+    let mut body = json!({ "max_tokens": max_tokens, "messages": messages, "model": model, "stream": stream });
     // There is no other way to ask for JSON.
     let json = (request.format == AnswerFormat::Json).then_some(ONLY_JSON);
     let parts: Vec<&str> = request.system.as_deref().into_iter().chain(json).filter(|part| !part.is_empty()).collect();
@@ -95,11 +100,101 @@ pub(super) fn read(body: &[u8]) -> Parsed {
     };
     // An error may stand in an answer that says that all is well.
     if let Some(error) = message.error {
-        let why = format!("{}: {}", error.kind, error.message);
-        return (Err(NoAnswer::Unavailable(why)), None);
+        return (Err(NoAnswer::Told { kind: error.kind, message: error.message }), None);
     }
     let counted = message.usage.and_then(counted);
     (said(message.model, message.stop_reason.as_deref(), message.content), counted)
+}
+
+/// A streamed answer, as far as it has come.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    blocks: BTreeMap<u64, Value>,
+    error: Option<ApiError>,
+    model: Option<String>,
+    /// About how many bytes it has.
+    pub(super) size: usize,
+    stop_reason: Option<String>,
+    usage: serde_json::Map<String, Value>,
+}
+
+impl Pieces {
+    /// Takes in the data of one event.
+    pub(super) fn take(&mut self, data: &str, heard: Heard<'_>) -> Result<Step, String> {
+        let event: Event =
+            serde_json::from_str(data).map_err(|error| format!("an event of its stream cannot be read: {error}"))?;
+        match event {
+            Event::Start { message } => {
+                self.model = message.model;
+                self.count(message.usage);
+            }
+            Event::BlockStart { index, content_block } => {
+                let mut block = content_block;
+                self.size += block.to_string().len();
+                // Its input comes in pieces of text, and is read when all are there.
+                if block.get("type").and_then(Value::as_str) == Some("tool_use") {
+                    let begun =
+                        block.get("input").filter(|input| input.as_object().is_some_and(|input| !input.is_empty()));
+                    block["input"] = Value::String(begun.map(Value::to_string).unwrap_or_default());
+                }
+                if let Some(text) = block.get("text").and_then(Value::as_str).filter(|text| !text.is_empty()) {
+                    heard(text);
+                }
+                self.blocks.insert(index, block);
+                if self.blocks.len() > BLOCKS_MAX {
+                    return Err(format!("its answer has more than {BLOCKS_MAX} parts"));
+                }
+            }
+            Event::BlockDelta { index, delta } => self.grow(index, delta, heard)?,
+            Event::Delta { delta, usage } => {
+                self.stop_reason = delta.stop_reason.or(self.stop_reason.take());
+                self.count(usage);
+            }
+            Event::Stop => return Ok(Step::Last),
+            Event::Error { error } => {
+                self.error = Some(error);
+                return Ok(Step::Last);
+            }
+            Event::Other => {}
+        }
+        Ok(Step::More)
+    }
+
+    fn grow(&mut self, index: u64, delta: BlockDelta, heard: Heard<'_>) -> Result<(), String> {
+        let (field, more) = match delta {
+            BlockDelta::Text { text } => {
+                heard(&text);
+                ("text", text)
+            }
+            BlockDelta::Input { partial_json } => ("input", partial_json),
+            // Thoughts, their signatures and citations are no part of the answer.
+            BlockDelta::Other => return Ok(()),
+        };
+        self.size += more.len();
+        let known = self.blocks.get_mut(&index).and_then(|block| block.get_mut(field));
+        match known {
+            Some(Value::String(known)) => known.push_str(&more),
+            Some(_) | None => return Err("a piece in its stream belongs to no part of the answer".to_owned()),
+        }
+        Ok(())
+    }
+
+    /// The counts of later events stand for those of earlier ones.
+    fn count(&mut self, usage: Option<Value>) {
+        if let Some(Value::Object(usage)) = usage {
+            self.usage.extend(usage.into_iter().filter(|(_, count)| !count.is_null()));
+        }
+    }
+
+    /// The answer, when its last event has come.
+    pub(super) fn whole(self) -> Parsed {
+        if let Some(error) = self.error {
+            return (Err(NoAnswer::Told { kind: error.kind, message: error.message }), None);
+        }
+        let usage = Some(Value::Object(self.usage)).filter(|usage| usage != &json!({}));
+        let content = self.blocks.into_values().collect();
+        (said(self.model, self.stop_reason.as_deref(), content), usage.and_then(counted))
+    }
 }
 
 fn said(model: Option<String>, stopped: Option<&str>, content: Vec<Value>) -> Result<Completed, NoAnswer> {
@@ -108,7 +203,10 @@ fn said(model: Option<String>, stopped: Option<&str>, content: Vec<Value>) -> Re
         Some("end_turn" | "stop_sequence" | "tool_use") => {}
         Some("max_tokens") => return Err(NoAnswer::Cut),
         Some("model_context_window_exceeded") => return Err(NoAnswer::ContextFull),
-        Some("refusal") => return Err(NoAnswer::Refused("the model declined".to_owned())),
+        Some("refusal") => {
+            return Err(NoAnswer::Refused(FinishReason::Refusal, "the model declined".to_owned()));
+        }
+        Some("pause_turn") => return Err(NoAnswer::Paused),
         Some(other) => return unreadable(format!("and stopped for an unsupported reason: `{other}`")),
         None => return unreadable("without saying why it stopped".to_owned()),
     }
@@ -137,8 +235,12 @@ fn call_asked(block: Value) -> Option<ToolAsked> {
     let (Some(Value::String(id)), Some(Value::String(name))) = (said.remove("id"), said.remove("name")) else {
         return None;
     };
-    let arguments =
-        said.remove("input").filter(|input| !input.is_null()).map_or_else(String::new, |input| input.to_string());
+    let arguments = match said.remove("input") {
+        // As it was streamed.
+        Some(Value::String(text)) => text,
+        Some(Value::Null) | None => String::new(),
+        Some(input) => input.to_string(),
+    };
     said.remove("type");
     Some(ToolAsked { arguments, id, name, provider: left_over(said), tool: None })
 }
@@ -166,7 +268,49 @@ struct Message {
     usage: Option<Value>,
 }
 
+/// An event of a stream.
 #[derive(Deserialize)]
+#[serde(tag = "type")]
+enum Event {
+    #[serde(rename = "message_start")]
+    Start { message: Begun },
+    #[serde(rename = "content_block_start")]
+    BlockStart { content_block: Value, index: u64 },
+    #[serde(rename = "content_block_delta")]
+    BlockDelta { delta: BlockDelta, index: u64 },
+    #[serde(rename = "message_delta")]
+    Delta { delta: Stopped, usage: Option<Value> },
+    #[serde(rename = "message_stop")]
+    Stop,
+    #[serde(rename = "error")]
+    Error { error: ApiError },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Begun {
+    model: Option<String>,
+    usage: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Stopped {
+    stop_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type")]
+enum BlockDelta {
+    #[serde(rename = "text_delta")]
+    Text { text: String },
+    #[serde(rename = "input_json_delta")]
+    Input { partial_json: String },
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Debug, Deserialize)]
 struct ApiError {
     #[serde(default)]
     message: String,

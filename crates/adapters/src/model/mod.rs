@@ -3,7 +3,10 @@
 mod chat;
 mod endpoint;
 mod messages;
+mod rate;
 mod scripted;
+mod stream;
+mod told;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,12 +14,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use aetheris_core::event::Failure;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models};
+use aetheris_runtime::ports::{Heard, ModelAnswer, ModelError, ModelRequest, Models};
 use futures_util::future::BoxFuture;
 
 use crate::secret::Secret;
 use crate::{BuildError, OF_SERVER, OF_WORKER};
 use endpoint::Endpoint;
+pub use rate::RateLimits;
 pub use scripted::Script;
 use scripted::{SCRIPTED, Scripts};
 
@@ -60,6 +64,10 @@ pub struct ModelEndpoint {
     pub max_concurrent: Option<usize>,
     /// The provider's name, the part of `provider/model` before the first slash.
     pub name: String,
+    /// How often each of its models is asked, by this process.
+    pub rate: RateLimits,
+    /// Whether answers are asked for as streams.
+    pub stream: bool,
     /// Longest time of one call; a request may ask for less.
     pub timeout: Duration,
 }
@@ -104,13 +112,17 @@ enum Provider<'a> {
 }
 
 impl Models for ModelBook {
-    fn complete(&self, request: ModelRequest) -> BoxFuture<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(
+        &'a self,
+        request: ModelRequest,
+        heard: Heard<'a>,
+    ) -> BoxFuture<'a, Result<ModelAnswer, ModelError>> {
         Box::pin(async move {
             let (provider, model) =
                 self.provider(&request.model, OF_WORKER).map_err(|problem| permanent("unknown_model", problem))?;
             match provider {
-                Provider::Endpoint(endpoint) => endpoint.complete(model, &request).await,
-                Provider::Scripted(scripts) => scripts.complete(model, &request),
+                Provider::Endpoint(endpoint) => endpoint.complete(model, &request, heard).await,
+                Provider::Scripted(scripts) => scripts.complete(model, &request, heard),
             }
         })
     }
@@ -164,11 +176,11 @@ impl ModelBookBuilder {
 }
 
 fn permanent(code: &str, message: impl Into<String>) -> ModelError {
-    ModelError { error: Failure::new(code, message), retry_after: None, retryable: false, usage: None }
+    ModelError::new(Failure::new(code, message), false)
 }
 
 fn retryable(code: &str, message: impl Into<String>) -> ModelError {
-    ModelError { error: Failure::new(code, message), retry_after: None, retryable: true, usage: None }
+    ModelError::new(Failure::new(code, message), true)
 }
 
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use aetheris_core::event::{ToolAsked, Usage};
+use aetheris_core::event::{FinishReason, ToolAsked, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::plan::AnswerFormat;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest};
+use aetheris_runtime::ports::{Heard, ModelAnswer, ModelError, ModelRequest};
 use serde_json::{Value, json};
 
 /// The provider's name.
@@ -81,7 +81,12 @@ impl Scripts {
         Err(format!("there is no scripted model `{name}`; there are: {names}"))
     }
 
-    pub(super) fn complete(&self, name: &str, request: &ModelRequest) -> Result<ModelAnswer, ModelError> {
+    pub(super) fn complete(
+        &self,
+        name: &str,
+        request: &ModelRequest,
+        heard: Heard<'_>,
+    ) -> Result<ModelAnswer, ModelError> {
         let (text, calls) = match self.0.get(name) {
             Some(Script(rule)) => rule(request)?,
             None => built_in(name, request),
@@ -95,7 +100,9 @@ impl Scripts {
         let asked = request.system.as_deref().map_or(0, words) + words(&request.prompt);
         let asked = turns.map(|text| words(text)).fold(asked, u64::saturating_add);
         let usage = Usage { completion_tokens: words(&text), prompt_tokens: asked, ..Usage::default() };
-        Ok(ModelAnswer { calls, model: request.model.clone(), text, usage })
+        heard(&text);
+        let finish = if calls.is_empty() { FinishReason::End } else { FinishReason::Tool };
+        Ok(ModelAnswer { calls, finish, model: request.model.clone(), text, usage })
     }
 }
 

@@ -5,6 +5,7 @@ mod functions;
 mod models;
 mod peer;
 mod reach;
+mod streams;
 mod table;
 mod wire;
 

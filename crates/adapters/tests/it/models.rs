@@ -1,24 +1,28 @@
 //! Models: scripts, and endpoints that answer, refuse, stall and break off.
 
-use aetheris_adapters::{BuildError, Dialect, ModelBook, ModelEndpoint, Script, Secret};
-use aetheris_core::event::{ToolAsked, Usage};
+use aetheris_adapters::{BuildError, Dialect, ModelBook, ModelEndpoint, RateLimits, Script, Secret};
+use aetheris_core::event::{FinishReason, ToolAsked, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::AnswerFormat;
 use aetheris_core::time::Span;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, PastCall, PastTurn, ToolOffer};
+use aetheris_runtime::ports::{
+    Heard, MODEL_HELD_BACK, ModelAnswer, ModelError, ModelRequest, Models, PastCall, PastTurn, ToolOffer,
+};
 use serde_json::{Value, json};
 
 use crate::peer::{Nobody, Peer, Reply, answer};
 use crate::{PATIENCE, SHORT};
 
-const KEY: &str = "sk-very-secret";
+pub(crate) const KEY: &str = "sk-very-secret";
+/// Nobody watches.
+pub(crate) const QUIET: Heard<'static> = &|_| {};
 
-fn request(model: &str, prompt: &str) -> ModelRequest {
+pub(crate) fn request(model: &str, prompt: &str) -> ModelRequest {
     ModelRequest::new(model, prompt, PATIENCE)
 }
 
-fn endpoint(base_url: impl Into<String>) -> ModelEndpoint {
+pub(crate) fn endpoint(base_url: impl Into<String>) -> ModelEndpoint {
     ModelEndpoint {
         api_key: Some(Secret::new(KEY)),
         api_key_env: Some("SHOP_KEY".to_owned()),
@@ -27,6 +31,8 @@ fn endpoint(base_url: impl Into<String>) -> ModelEndpoint {
         dialect: Dialect::ChatCompletions,
         max_concurrent: None,
         name: "shop".to_owned(),
+        rate: RateLimits::default(),
+        stream: false,
         timeout: PATIENCE,
     }
 }
@@ -36,7 +42,7 @@ fn book(peer: &Peer) -> ModelBook {
 }
 
 async fn ask(peer: &Peer) -> Result<ModelAnswer, ModelError> {
-    book(peer).complete(request("shop/org/small", "two words")).await
+    book(peer).complete(request("shop/org/small", "two words"), QUIET).await
 }
 
 fn completion(content: &Value, finish: &str) -> String {
@@ -53,6 +59,7 @@ async fn an_answer_is_its_text_model_and_usage() {
     let peer = Peer::answering("200 OK", "", &completion(&json!("approve\n"), "stop")).await;
     let expected = ModelAnswer {
         calls: Vec::new(),
+        finish: FinishReason::End,
         model: "shop/org/small-2026".to_owned(),
         text: "approve\n".to_owned(),
         usage: Usage { completion_tokens: 3, prompt_tokens: 9, ..Usage::default() },
@@ -68,7 +75,7 @@ async fn an_answer_is_its_text_model_and_usage() {
 }
 
 /// A conversation with two tools: what was said and what came of it goes back as the provider said it.
-fn conversation() -> ModelRequest {
+pub(crate) fn conversation() -> ModelRequest {
     let asked = |id: &str, provider| ToolAsked {
         arguments: "{\"q\": 1}".to_owned(),
         id: id.to_owned(),
@@ -103,7 +110,7 @@ fn conversation() -> ModelRequest {
 async fn a_conversation_is_sent_as_it_went() {
     let peer = Peer::answering("200 OK", "", &completion(&json!("done"), "stop")).await;
     for (may_call, choice) in [(true, "auto"), (false, "none")] {
-        book(&peer).complete(ModelRequest { may_call, ..conversation() }).await.unwrap();
+        book(&peer).complete(ModelRequest { may_call, ..conversation() }, QUIET).await.unwrap();
         let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
         let function = json!({ "name": "look_up", "arguments": "{\"q\":1}" });
         let signed = json!({ "google": { "thought_signature": "s" } });
@@ -158,7 +165,7 @@ async fn a_message_is_its_text_calls_model_and_usage() {
         { "type": "tool_use", "id": "c1", "name": "t", "input": { "q": 1 }, "caller": { "type": "direct" } },
     ]);
     let peer = Peer::answering("200 OK", "", &message(&content, Some("tool_use"))).await;
-    let answer = messages(&peer).complete(conversation()).await.unwrap();
+    let answer = messages(&peer).complete(conversation(), QUIET).await.unwrap();
     let asked = ToolAsked {
         arguments: "{\"q\":1}".to_owned(),
         id: "c1".to_owned(),
@@ -168,6 +175,7 @@ async fn a_message_is_its_text_calls_model_and_usage() {
     };
     let expected = ModelAnswer {
         calls: vec![asked],
+        finish: FinishReason::Tool,
         model: "shop/m-2026".to_owned(),
         text: "I will look".to_owned(),
         usage: Usage { cached_tokens: 20, completion_tokens: 3, prompt_tokens: 34, ..Usage::default() },
@@ -186,7 +194,7 @@ async fn a_conversation_of_messages_is_sent_as_it_went() {
     for (may_call, choice) in [(true, "auto"), (false, "none")] {
         let mut request = ModelRequest { max_tokens: Some(50), may_call, temperature: Some(0.5), ..conversation() };
         request.turns[1].text = " ".to_owned();
-        messages(&peer).complete(request).await.unwrap();
+        messages(&peer).complete(request, QUIET).await.unwrap();
         let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
         let signed = json!({ "google": { "thought_signature": "s" } });
         let input = json!({ "q": 1 });
@@ -216,7 +224,7 @@ async fn a_conversation_of_messages_is_sent_as_it_went() {
         );
     }
     // A message alone says how long its answer may be all the same.
-    messages(&peer).complete(request("shop/m", "hi")).await.unwrap();
+    messages(&peer).complete(request("shop/m", "hi"), QUIET).await.unwrap();
     let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
     let alone = json!([{ "role": "user", "content": "hi" }]);
     assert_eq!(body, json!({ "model": "m", "stream": false, "max_tokens": 4096, "messages": alone }));
@@ -229,7 +237,7 @@ async fn arguments_that_are_no_object_are_told_as_they_were() {
     let peer = Peer::answering("200 OK", "", &message(&done, Some("end_turn"))).await;
     let mut request = conversation();
     request.turns[0].calls[0].asked.arguments = "{ not json".to_owned();
-    messages(&peer).complete(request).await.unwrap();
+    messages(&peer).complete(request, QUIET).await.unwrap();
     let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
     assert_eq!(body["messages"][1]["content"][0]["input"], json!({ "arguments": "{ not json" }));
 }
@@ -252,7 +260,7 @@ async fn only_a_whole_message_is_an_answer() {
         (error, "model_unavailable", true),
     ] {
         let peer = Peer::answering("200 OK", "", &body).await;
-        let failed = messages(&peer).complete(conversation()).await.unwrap_err();
+        let failed = messages(&peer).complete(conversation(), QUIET).await.unwrap_err();
         assert_eq!((failed.error.code.as_str(), failed.retryable), (code, again), "{body}");
     }
 }
@@ -277,18 +285,18 @@ async fn questions_wait_for_their_turn() {
     let peer = Peer::answering("200 OK", "", &completion(&json!("yes"), "stop")).await;
     let endpoint = ModelEndpoint { max_concurrent: Some(1), ..endpoint(peer.url("/v1")) };
     let book = ModelBook::builder().endpoint(endpoint).build().unwrap();
-    let both = tokio::join!(book.complete(request("shop/m", "a")), book.complete(request("shop/m", "b")));
+    let both = tokio::join!(book.complete(request("shop/m", "a"), QUIET), book.complete(request("shop/m", "b"), QUIET));
     assert!(both.0.is_ok() && both.1.is_ok());
     let stalls = Peer::new(|_| Reply::Stall(Vec::new())).await;
     let endpoint = ModelEndpoint { max_concurrent: Some(1), ..self::endpoint(stalls.url("/v1")) };
     let book = ModelBook::builder().endpoint(endpoint).build().unwrap();
     let short = || ModelRequest { timeout: SHORT, ..request("shop/m", "a") };
-    let (first, second) = tokio::join!(book.complete(short()), book.complete(short()));
+    let (first, second) = tokio::join!(book.complete(short(), QUIET), book.complete(short(), QUIET));
     assert_eq!(first.unwrap_err().error.code, "model_timeout");
     let second = second.unwrap_err();
-    assert_eq!((second.error.code.as_str(), second.retryable), ("model_busy", true));
+    assert_eq!((second.error.code.as_str(), second.retryable), (MODEL_HELD_BACK, true));
     assert!(
-        second.error.message.contains("all 1 requests that `max_concurrent` allows were in use"),
+        second.error.message.contains("all 1 requests that `max_concurrent` allows are in use"),
         "{}",
         second.error.message
     );
@@ -306,7 +314,7 @@ async fn calls_are_read_as_they_are_asked_for() {
     let none = json!({ "id": null, "function": { "name": "v", "arguments": null } });
     let message = json!({ "role": "assistant", "content": null, "tool_calls": [call, bare, none] });
     let peer = Peer::answering("200 OK", "", &calling(&message, "tool_calls")).await;
-    let answer = book(&peer).complete(conversation()).await.unwrap();
+    let answer = book(&peer).complete(conversation(), QUIET).await.unwrap();
     let asked = |arguments: &str, id: &str, name: &str, provider| ToolAsked {
         arguments: arguments.to_owned(),
         id: id.to_owned(),
@@ -323,7 +331,7 @@ async fn calls_are_read_as_they_are_asked_for() {
     // Nobody counted: what went back and forth is estimated, results with it.
     let mut longer = conversation();
     longer.turns[0].calls[0].result = "x".repeat(4_005);
-    let more = book(&peer).complete(longer).await.unwrap().usage;
+    let more = book(&peer).complete(longer, QUIET).await.unwrap().usage;
     assert_eq!(more.prompt_tokens, answer.usage.prompt_tokens + 1_000);
     assert!(answer.usage.prompt_tokens > 20 && answer.usage.completion_tokens > 0, "{:?}", answer.usage);
 }
@@ -340,7 +348,7 @@ async fn what_a_model_made_up_is_sent_so_that_it_is_taken() {
         let mut request = conversation();
         let asked = &mut request.turns[0].calls[1].asked;
         (asked.name, asked.arguments) = (name.to_owned(), arguments.to_owned());
-        book(&peer).complete(request).await.unwrap();
+        book(&peer).complete(request, QUIET).await.unwrap();
         let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
         assert_eq!(body["messages"][2]["tool_calls"][1]["function"], sent);
     }
@@ -372,14 +380,14 @@ async fn json_is_asked_for_in_the_system_text_of_messages() {
     ] {
         let request =
             ModelRequest { format: AnswerFormat::Json, system: system.map(str::to_owned), ..request("shop/m", "x") };
-        messages(&peer).complete(request).await.unwrap();
+        messages(&peer).complete(request, QUIET).await.unwrap();
         let body: Value = serde_json::from_str(&peer.seen().pop().unwrap().body).unwrap();
         assert_eq!(body["system"], sent);
     }
     // Thoughts alone are no answer.
     let thoughts = json!([{ "type": "thinking", "thinking": "hm" }]);
     let peer = Peer::answering("200 OK", "", &message(&thoughts, Some("end_turn"))).await;
-    let failed = messages(&peer).complete(request("shop/m", "x")).await.unwrap_err();
+    let failed = messages(&peer).complete(request("shop/m", "x"), QUIET).await.unwrap_err();
     assert_eq!((failed.error.code.as_str(), failed.retryable), ("model_answer_unreadable", true));
 }
 
@@ -396,7 +404,7 @@ async fn no_call_is_taken_from_half_an_answer() {
     ] {
         let message = json!({ "role": "assistant", "content": null, "tool_calls": calls });
         let peer = Peer::answering("200 OK", "", &calling(&message, finish)).await;
-        let failed = book(&peer).complete(conversation()).await.unwrap_err();
+        let failed = book(&peer).complete(conversation(), QUIET).await.unwrap_err();
         assert_eq!((failed.error.code.as_str(), failed.retryable), (code, retryable), "{calls}");
     }
 }
@@ -415,7 +423,7 @@ async fn a_script_calls_each_tool_in_turn() {
     request.model = "scripted/tools".to_owned();
     request.prompt = "{\"q\": 1}".to_owned();
     for name in ["look_up", "bare"] {
-        let answer = book.complete(request.clone()).await.unwrap();
+        let answer = book.complete(request.clone(), QUIET).await.unwrap();
         assert_eq!(
             (answer.calls.len(), answer.calls[0].name.as_str(), answer.calls[0].arguments.as_str()),
             (1, name, "{\"q\":1}")
@@ -423,12 +431,12 @@ async fn a_script_calls_each_tool_in_turn() {
         let call = PastCall { asked: answer.calls[0].clone(), failed: false, result: format!("from {name}") };
         request.turns.push(PastTurn { calls: vec![call], reply: None, text: String::new() });
     }
-    let last = book.complete(request.clone()).await.unwrap();
+    let last = book.complete(request.clone(), QUIET).await.unwrap();
     assert_eq!((last.text.as_str(), last.calls.len()), ("from bare", 0));
     request.turns.pop();
-    let last = book.complete(ModelRequest { may_call: false, ..request.clone() }).await.unwrap();
+    let last = book.complete(ModelRequest { may_call: false, ..request.clone() }, QUIET).await.unwrap();
     assert_eq!((last.text.as_str(), last.calls.len()), ("from look_up", 0));
-    let once = book.complete(ModelRequest { model: "scripted/once".to_owned(), ..request }).await.unwrap();
+    let once = book.complete(ModelRequest { model: "scripted/once".to_owned(), ..request }, QUIET).await.unwrap();
     assert_eq!(once.calls[0].name, "look_up");
 }
 
@@ -444,7 +452,7 @@ async fn everything_that_is_asked_for_is_sent() {
             temperature: Some(temperature),
             ..request("shop/m", "hi")
         };
-        assert_eq!(book(&peer).complete(request).await.unwrap().text, "{}");
+        assert_eq!(book(&peer).complete(request, QUIET).await.unwrap().text, "{}");
         let expected = json!({
             "model": "m", "stream": false, "max_tokens": max_tokens, "temperature": temperature,
             "response_format": { "type": "json_object" },
@@ -460,7 +468,7 @@ async fn a_refusal_is_retryable_where_asking_again_can_help() {
         ("301 Moved", "model_request_refused", false),
         ("400 Bad Request", "model_request_refused", false),
         ("401 Unauthorized", "model_unauthorized", false),
-        ("402 Payment Required", "model_request_refused", false),
+        ("402 Payment Required", "quota_exhausted", false),
         ("403 Forbidden", "model_unauthorized", false),
         ("404 Not Found", "model_request_refused", false),
         ("408 Request Timeout", "model_unavailable", true),
@@ -503,7 +511,7 @@ async fn a_key_that_is_refused_is_looked_for_where_it_was_read() {
             ..endpoint(peer.url("/v1/"))
         };
         let book = ModelBook::builder().endpoint(config).build().unwrap();
-        let message = book.complete(request("shop/m", "hi")).await.unwrap_err().error.message;
+        let message = book.complete(request("shop/m", "hi"), QUIET).await.unwrap_err().error.message;
         assert!(message.contains(told), "{message}");
     }
 }
@@ -512,7 +520,7 @@ async fn a_key_that_is_refused_is_looked_for_where_it_was_read() {
 #[tokio::test]
 async fn a_model_that_is_missing_is_told_of_whoever_was_asked() {
     let book = ModelBook::builder().build().unwrap();
-    let at_run = book.complete(request("shop/m", "hi")).await.unwrap_err().error.message;
+    let at_run = book.complete(request("shop/m", "hi"), QUIET).await.unwrap_err().error.message;
     assert!(at_run.contains("`models` of the worker's configuration has"), "{at_run}");
     let at_put = book.knows("shop/m").unwrap_err();
     assert!(at_put.contains("`models` of the server's configuration has"), "{at_put}");
@@ -540,13 +548,13 @@ async fn what_stalls_or_breaks_is_retryable() {
             request.timeout = SHORT;
         }
         let begun = tokio::time::Instant::now();
-        let error = book(&peer).complete(request).await.unwrap_err();
+        let error = book(&peer).complete(request, QUIET).await.unwrap_err();
         assert_eq!((error.error.code.as_str(), error.retryable), (code, true), "{}", error.error.message);
         assert!(begun.elapsed() < PATIENCE / 2, "{code}: {:?}", begun.elapsed());
     }
     let nobody = Nobody::new();
     let book = ModelBook::builder().endpoint(endpoint(nobody.url())).build().unwrap();
-    let error = book.complete(request("shop/m", "hi")).await.unwrap_err();
+    let error = book.complete(request("shop/m", "hi"), QUIET).await.unwrap_err();
     assert_eq!((error.error.code.as_str(), error.retryable), ("model_unreachable", true));
     assert!(error.error.message.contains("cannot be reached"), "{}", error.error.message);
 }
@@ -556,7 +564,7 @@ async fn the_endpoint_s_own_timeout_holds_too() {
     let peer = Peer::new(|_| Reply::Stall(vec![])).await;
     let config = ModelEndpoint { timeout: SHORT, ..endpoint(peer.url("")) };
     let book = ModelBook::builder().endpoint(config).build().unwrap();
-    let error = book.complete(request("shop/m", "hi")).await.unwrap_err();
+    let error = book.complete(request("shop/m", "hi"), QUIET).await.unwrap_err();
     assert_eq!(error.error.code, "model_timeout");
 }
 
@@ -634,7 +642,7 @@ async fn what_is_not_counted_is_estimated() {
     ] {
         let peer = Peer::answering("200 OK", "", &choice(text)).await;
         let request = ModelRequest { system: system.map(str::to_owned), ..request("shop/m", prompt) };
-        let usage = book(&peer).complete(request).await.unwrap().usage;
+        let usage = book(&peer).complete(request, QUIET).await.unwrap().usage;
         assert_eq!(usage, Usage { completion_tokens, prompt_tokens, ..Usage::default() }, "{system:?} {prompt} {text}");
     }
 }
@@ -694,12 +702,12 @@ async fn scripts_answer_by_their_rules() {
     ];
     for (model, prompt, text, prompt_tokens, completion_tokens) in cases {
         let usage = Usage { completion_tokens, prompt_tokens, ..Usage::default() };
-        let expected = ModelAnswer { calls: Vec::new(), model: model.to_owned(), text: text.to_owned(), usage };
-        assert_eq!(book.complete(request(model, prompt)).await, Ok(expected), "{model}");
+        let expected = ModelAnswer::text(model, text, usage);
+        assert_eq!(book.complete(request(model, prompt), QUIET).await, Ok(expected), "{model}");
     }
     for (prompt, text) in [("plain", "\"plain\""), ("{\"a\": 1}", "{\"a\": 1}")] {
         let request = ModelRequest { format: AnswerFormat::Json, ..request("scripted/echo", prompt) };
-        assert_eq!(book.complete(request).await.unwrap().text, text);
+        assert_eq!(book.complete(request, QUIET).await.unwrap().text, text);
     }
 }
 
@@ -717,7 +725,7 @@ async fn an_unknown_model_is_named_with_what_there_is() {
     ] {
         let problem = book.knows(model).unwrap_err();
         assert!(problem.contains(words), "{problem}");
-        let error = book.complete(request(model, "")).await.unwrap_err();
+        let error = book.complete(request(model, ""), QUIET).await.unwrap_err();
         assert_eq!(
             (error.error.code.as_str(), error.retryable, error.error.message),
             ("unknown_model", false, problem.replace("the server's", "the worker's"))
@@ -743,7 +751,7 @@ async fn a_key_is_sent_without_what_is_around_it_and_its_absence_is_told() {
         (key(None, None), None, "`models.shop.api_key_env` or `api_key_file` of the worker's configuration names one"),
     ] {
         let book = ModelBook::builder().endpoint(endpoint).build().unwrap();
-        let error = book.complete(request("shop/m", "hi")).await.unwrap_err();
+        let error = book.complete(request("shop/m", "hi"), QUIET).await.unwrap_err();
         assert!(error.error.message.ends_with(advice), "{}", error.error.message);
         assert_eq!(peer.seen().pop().unwrap().header("authorization"), sent);
     }
@@ -754,7 +762,7 @@ async fn a_scripted_model_is_asked_with_its_system_words_too() {
     let book = ModelBook::builder().build().unwrap();
     let asked = ModelRequest { system: Some("Be brief now.".to_owned()), ..request("scripted/echo", "two words") };
     let usage = Usage { completion_tokens: 2, prompt_tokens: 5, ..Usage::default() };
-    assert_eq!(book.complete(asked).await.unwrap().usage, usage);
+    assert_eq!(book.complete(asked, QUIET).await.unwrap().usage, usage);
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub(crate) const AWAY_MAX: Duration = Duration::from_secs(60);
 const SILENCE_MAX: Duration = Duration::from_secs(90);
 /// How long a server that takes the connection may take to begin its answer.
 const HEAD_MAX: Duration = Duration::from_secs(20);
+/// The name of messages that are no facts: pieces of models' answers as they come.
+const DELTA: &str = "delta";
 /// Events that wait for whoever follows.
 const QUEUE: usize = 256;
 
@@ -229,7 +231,7 @@ impl Follower {
                 None => return self.ended().await,
             };
             let Some(messages) = parser.feed(&piece) else { return Ok(End::NoStream) };
-            for message in messages {
+            for message in messages.into_iter().filter(|message| message.event != DELTA) {
                 let Ok(event) = serde_json::from_str::<EventView>(&message.data) else { return Ok(End::NoStream) };
                 if self.pass_on(event).await {
                     return Ok(End::Over);

@@ -6,6 +6,8 @@ use aetheris_core::limits;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Message {
     pub(super) data: String,
+    /// Its name; empty where it has none.
+    pub(super) event: String,
 }
 
 /// Puts messages together from pieces that break anywhere.
@@ -45,6 +47,8 @@ impl Parser {
             }
             self.message.data.push_str(value.strip_prefix(' ').unwrap_or(value));
             self.has_data = true;
+        } else if field == "event" {
+            value.strip_prefix(' ').unwrap_or(value).clone_into(&mut self.message.event);
         }
         None
     }
@@ -66,7 +70,8 @@ mod tests {
     fn messages_survive_any_cut() {
         let stream =
             b": hello\n\nid: 1\nevent: job_created\ndata: {\"a\":\ndata: 1}\n\r\ndata:x\n\nid: 3\n\ndata: unfinished";
-        let expected = vec![Message { data: "{\"a\":\n1}".to_owned() }, Message { data: "x".to_owned() }];
+        let message = |data: &str, event: &str| Message { data: data.to_owned(), event: event.to_owned() };
+        let expected = vec![message("{\"a\":\n1}", "job_created"), message("x", "")];
         for cut in 0..stream.len() {
             let mut parser = Parser::default();
             let mut found = parser.feed(&stream[..cut]).unwrap();

@@ -150,7 +150,11 @@ pub(super) async fn held_up(client: &Client, job: &JobView) -> Option<WhyView> {
     }
     let first = reasons(client, &job.id.to_string()).await.into_iter().next()?;
     let told = match first.code {
-        WhyCode::NotBefore | WhyCode::RetryBackoff | WhyCode::SessionBusy | WhyCode::NoWorker => true,
+        WhyCode::NotBefore
+        | WhyCode::RateLimited
+        | WhyCode::RetryBackoff
+        | WhyCode::SessionBusy
+        | WhyCode::NoWorker => true,
         WhyCode::Ended
         | WhyCode::HeldBy
         | WhyCode::InDoubt

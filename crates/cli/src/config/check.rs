@@ -64,8 +64,9 @@ fn models(layers: &mut Layers) {
         let key = |leaf: &str| format!("models.{name}.{leaf}");
         let section = format!("models.{name}");
         let [url, env, file, timeout] = ["base_url", "api_key_env", "api_key_file", "timeout"].map(key);
-        let [dialect, most] = ["dialect", "max_concurrent"].map(key);
-        let place = origin(layers, &[&env, &file, &dialect, &most, &timeout, &url]);
+        let [dialect, most, stream] = ["dialect", "max_concurrent", "stream"].map(key);
+        let [requests, tokens] = ["requests_per_minute", "tokens_per_minute"].map(key);
+        let place = origin(layers, &[&env, &file, &dialect, &most, &requests, &stream, &timeout, &tokens, &url]);
         if name == "scripted" {
             layers.wrong(&place, &section, "is built in and cannot be configured: choose another name");
         }

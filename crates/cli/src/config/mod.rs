@@ -244,8 +244,19 @@ pub struct Model {
     pub dialect: ModelDialect,
     /// How many questions may be under way at once.
     pub max_concurrent: Option<usize>,
+    /// How many questions each of its models is asked in a minute.
+    pub requests_per_minute: Option<u32>,
+    /// Whether answers are asked for as streams.
+    #[serde(default = "streams")]
+    pub stream: bool,
     /// Time one answer may take.
     pub timeout: Span,
+    /// How many tokens each of its models is asked for in a minute.
+    pub tokens_per_minute: Option<u32>,
+}
+
+const fn streams() -> bool {
+    true
 }
 
 impl Model {

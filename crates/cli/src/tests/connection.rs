@@ -225,6 +225,16 @@ async fn a_broken_stream_is_taken_up_where_it_was() {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
+/// Pieces of models' answers come between the events, and are none: the stream goes on behind them.
+#[tokio::test]
+async fn what_a_model_says_is_no_event() {
+    let heard = "event: delta\ndata: {\"attempt\":\"a\",\"path\":\"n\",\"from\":0,\"text\":\"Hi\"}\n\n";
+    let text: String = history().iter().map(|event| format!("{heard}{}", sse(event))).collect();
+    let answer = move || async move { ([("content-type", "text/event-stream")], text) };
+    let url = serve(Router::new().route("/api/jobs/{id}/events/stream", get(answer))).await;
+    assert_eq!(followed(&url, 0).await.unwrap(), [1, 2, 3, 4]);
+}
+
 /// The job ends while nobody is connected: its last events come with the next connection.
 #[tokio::test]
 async fn a_stream_that_broke_before_the_end_is_taken_up_though_the_job_has_ended() {

@@ -39,11 +39,16 @@ async fn each_key_reaches_the_part_that_it_is_for() {
         ("", "ChatCompletions", "None"),
         (", dialect: openai, max_concurrent: 3", "ChatCompletions", "Some(3)"),
         (", dialect: anthropic", "Messages", "None"),
+        (", requests_per_minute: 60, tokens_per_minute: 90000, stream: false", "ChatCompletions", "None"),
     ] {
         let models = wired(&format!("models: {{ local: {{ base_url: http://127.0.0.1:9/v1{keys} }} }}\n")).models;
         let told = format!("{models:?}");
         let both = told.contains(&format!("dialect: {dialect}")) && told.contains(&format!("max_concurrent: {most}"));
         assert!(both, "{told}");
+        let limited = keys.contains("stream");
+        let (requests, tokens) = if limited { ("Some(60)", "Some(90000)") } else { ("None", "None") };
+        let rate = format!("rate: RateLimits {{ requests_per_minute: {requests}, tokens_per_minute: {tokens} }}");
+        assert!(told.contains(&rate) && told.contains(&format!("stream: {}", !limited)), "{told}");
     }
 }
 

@@ -100,7 +100,7 @@ events! {
     /// A worker took ownership.
     JobClaimed = 3, "job_claimed", 1;
     /// Ownership was given back or taken away.
-    JobRequeued = 4, "job_requeued", 1;
+    JobRequeued = 4, "job_requeued", 2;
     /// The job blocks.
     JobWaiting = 5, "job_waiting", 1;
     /// What it was blocked on is over.
@@ -116,9 +116,9 @@ events! {
     /// A try of a step began.
     NodeStarted = 11, "node_started", 1;
     /// A step ended.
-    NodeFinished = 12, "node_finished", 2;
+    NodeFinished = 12, "node_finished", 3;
     /// A step failed and is tried again.
-    NodeRetryScheduled = 13, "node_retry_scheduled", 2;
+    NodeRetryScheduled = 13, "node_retry_scheduled", 3;
     /// A step is not run.
     NodeSkipped = 14, "node_skipped", 1;
     /// A permission to call a tool was taken.

@@ -223,13 +223,13 @@ impl JobState {
 
     fn requeued(&mut self, e: &event::JobRequeued) -> Result<(), Illegal> {
         self.refuse_when_ending()?;
-        if self.status.is_blocked() && e.reason != RequeueReason::Retry {
+        if self.status.is_blocked() && !e.reason.waits() {
             return Err(Illegal::Contradiction("a blocked job is held by nobody who could give it back".to_owned()));
         }
         self.move_job(JobTrigger::Requeue)?;
         match e.reason {
             RequeueReason::LeaseExpired | RequeueReason::HolderDied => self.reclaims += 1,
-            RequeueReason::Retry | RequeueReason::Draining => {}
+            RequeueReason::Retry | RequeueReason::Draining | RequeueReason::RateLimited => {}
         }
         self.not_before_delay = e.after_us.map(Span::from_micros);
         self.owner = None;

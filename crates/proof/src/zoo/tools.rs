@@ -7,7 +7,7 @@ use aetheris_core::event::{Failure, Usage};
 use aetheris_core::json::Json;
 use aetheris_core::plan::ToolKind;
 use aetheris_core::time::Span;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use aetheris_runtime::ports::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_store::Boxed;
 use aetheris_store::system::{Clock, ManualClock};
 use serde_json::json;
@@ -135,9 +135,8 @@ impl Tools for Workbench {
 }
 
 impl Models for Workbench {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
-        let answer =
-            ModelAnswer { calls: Vec::new(), model: request.model, text: request.prompt, usage: Usage::default() };
+    fn complete<'a>(&'a self, request: ModelRequest, _heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
+        let answer = ModelAnswer::text(request.model, request.prompt, Usage::default());
         Box::pin(std::future::ready(Ok(answer)))
     }
 

@@ -1,22 +1,26 @@
 //! Bodies: what a step has done outside of its job. Here is what they need before they begin, their timeouts, what of them
 //! may be dropped when the run is interrupted, and their crash points. A body knows nothing of the run's draft.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aetheris_core::event::Failure;
+use aetheris_core::id::{AttemptId, JobId};
 use aetheris_core::limits;
+use aetheris_core::path::StepPath;
 use aetheris_core::plan::EffectClass;
 use aetheris_core::schema;
 use aetheris_core::time::{Reading, Timestamp};
 use aetheris_store::Purpose;
+use aetheris_store::bus::Delta;
 use tokio_util::sync::CancellationToken;
 
-use super::prepared::{AgentFound, Arrival, Asked, Body, ChildWanted, Clocks, Permit, Reached, Role, Said};
+use super::prepared::{AgentFound, Arrival, Body, ChildWanted, Clocks, Permit, Reached, Role, Said};
 use super::{Lease, Stop};
 use crate::Runtime;
 use crate::error::OpError;
 use crate::passing::pass;
-use crate::ports::{MODEL_TIMED_OUT, ModelError, ModelRequest, ToolCall, ToolOutcome};
+use crate::ports::{Heard, MODEL_TIMED_OUT, ModelAnswer, ModelError, ModelRequest, ToolCall, ToolOutcome};
 
 /// What a body needs before it begins.
 pub(super) struct Needs {
@@ -94,6 +98,10 @@ impl Body {
 pub(super) struct Begun {
     /// The store's clock at the last event that the run knows.
     pub(super) at: Timestamp,
+    /// The claim.
+    pub(super) attempt: Option<AttemptId>,
+    /// The job.
+    pub(super) job: JobId,
     /// The boot clock before what the body needs was written.
     pub(super) sent_at: Duration,
 }
@@ -132,6 +140,7 @@ impl Interrupts<'_> {
 pub(super) async fn perform(
     rt: &Runtime,
     until: Interrupts<'_>,
+    path: StepPath,
     body: Body,
     begun: Begun,
 ) -> Result<Option<Said>, Stop> {
@@ -154,7 +163,11 @@ pub(super) async fn perform(
                 Said::Reconciled(outcome, question, clocks)
             })
         }
-        Body::Ask(request, asked) => ask(rt, until, *request, asked, took).await,
+        Body::Ask(request, asked) => {
+            let heard = audience(rt, begun, path);
+            let answer = ask(rt, until, *request, &heard).await;
+            answer.map(|answer| Said::Model(answer, asked, took()))
+        }
         Body::Judge(reached, schema) => {
             let arrival = judge(rt, &reached, &schema).await?;
             Some(Said::Judged(reached, arrival))
@@ -227,23 +240,34 @@ async fn ask_about(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Opti
     outcome
 }
 
+/// Whoever follows the job hears the answer as it comes.
+fn audience(rt: &Runtime, begun: Begun, path: StepPath) -> impl Fn(&str) + Send + Sync {
+    let said = AtomicU64::new(0);
+    move |text| {
+        let characters = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
+        let from = said.fetch_add(characters, Ordering::Relaxed);
+        let Some(attempt) = begun.attempt else { return };
+        let delta = || Delta { attempt, from, path: path.clone(), text: text.to_owned() };
+        rt.store.bus().said(begun.job, delta);
+    }
+}
+
 async fn ask(
     rt: &Runtime,
     until: &Interrupts<'_>,
     request: ModelRequest,
-    asked: Asked,
-    took: impl Fn() -> u64,
-) -> Option<Said> {
+    heard: Heard<'_>,
+) -> Option<Result<ModelAnswer, ModelError>> {
     aetheris_fault::crash_point!("run.model.before_call");
     let limit = awaited(request.timeout);
     let answer = tokio::select! {
         biased;
-        answer = rt.models.complete(request) => answer,
+        answer = rt.models.complete(request, heard) => answer,
         () = until.any() => return None,
         () = pass(rt.system.clock.as_ref(), limit) => Err(overdue_answer(limit)),
     };
     aetheris_fault::crash_point!("run.model.after_call");
-    Some(Said::Model(answer, asked, took()))
+    Some(answer)
 }
 
 /// Looks up the agent of a child job.
@@ -300,7 +324,7 @@ fn overdue(limit: Duration) -> ToolOutcome {
 }
 
 fn overdue_answer(limit: Duration) -> ModelError {
-    ModelError { error: overdue_failure(MODEL_TIMED_OUT, limit), retry_after: None, retryable: true, usage: None }
+    ModelError::new(overdue_failure(MODEL_TIMED_OUT, limit), true)
 }
 
 fn overdue_failure(code: &str, limit: Duration) -> Failure {

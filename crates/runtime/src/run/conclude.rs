@@ -8,12 +8,14 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::Step;
 use aetheris_core::schedule;
+use aetheris_core::time::Span;
 use aetheris_store::Purpose;
 
 use super::bodies::{Bodies, Ended, Position, UnderWay};
 use super::prepared::Said;
 use super::{Run, Stop, doubt, permit, step};
 use crate::error::OpError;
+use crate::ports::ModelError;
 
 impl<'r> Run<'r> {
     /// Takes in what a body has said, and what follows from it.
@@ -44,7 +46,10 @@ impl<'r> Run<'r> {
                 // Known before the wait: whoever comes after a crash finds no permit that may have been used.
                 bodies.beside(self.flush(Purpose::Record)).await?;
             }
-            self.wait_to_leave(&path, &error, bodies).await;
+            match said {
+                Said::Model(Err(ModelError { retry_after, .. }), ..) => self.hold_question(&path, &error, retry_after),
+                _ => self.wait_to_leave(&path, &error, bodies).await,
+            }
             return Ok(());
         }
         self.wanting.remove(&path);
@@ -92,13 +97,25 @@ impl<'r> Run<'r> {
         deposited
     }
 
-    /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step
-    /// is looked at again, each time a longer one up to a bound.
-    async fn wait_to_leave(&mut self, path: &StepPath, error: &Failure, bodies: &mut Bodies<'r>) {
+    /// A question that could not leave holds no slot: where nothing else of the job can go on, the job is given back.
+    fn hold_question(&mut self, path: &StepPath, error: &Failure, asked: Option<Span>) {
+        let pause = asked.unwrap_or_else(|| self.next_pause(path)).min(limits::RATE_WAIT_MAX);
+        tracing::info!(job = %self.state().id, node = %path, error = %error.message, "a question was held back");
+        self.hold_back(path, pause);
+    }
+
+    /// How long a call that could not leave waits: each time longer, up to a bound.
+    fn next_pause(&mut self, path: &StepPath) -> Span {
         let times = self.wanting.entry(path.clone()).or_default();
         let before = *times;
         *times = before.saturating_add(1);
-        let pause = limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX));
+        Span::from_std(limits::OWN_WANT_PAUSE.to_std() * 2u32.pow(before.min(limits::OWN_WANT_DOUBLINGS_MAX)))
+    }
+
+    /// This process alone lacks something that the call needs: nobody's failure, and no try. A while passes before the step
+    /// is looked at again, each time a longer one up to a bound.
+    async fn wait_to_leave(&mut self, path: &StepPath, error: &Failure, bodies: &mut Bodies<'r>) {
+        let pause = self.next_pause(path).to_std();
         tracing::warn!(job = %self.state().id, node = %path, error = %error.message, "a call could not leave; trying again");
         let under_way = UnderWay { leaves: false, position: Position::of(self.state(), path) };
         let until = bodies.interrupts(path, self.lease);

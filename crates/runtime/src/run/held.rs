@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::JobWaiting;
+use aetheris_core::event::{JobWaiting, RequeueReason};
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
@@ -37,6 +37,15 @@ impl<'r> Run<'r> {
         self.held.insert(path.clone(), Held { position, release, until: None });
     }
 
+    /// A question to a model waits until its provider may be asked. No try is counted, and nothing says so but the job that is
+    /// given back.
+    pub(super) fn hold_back(&mut self, path: &StepPath, pause: Span) {
+        let position = Position::of(self.state(), path);
+        let until = Some(Instant::now() + pause.to_std());
+        let release = Release::Requeue(pause, RequeueReason::RateLimited);
+        self.held.insert(path.clone(), Held { position, release, until });
+    }
+
     /// Whether what was decided about a step that waits holds on a state that was read again. Kept signals are counted anew.
     pub(super) fn still_waits(&self, path: &StepPath, held: &Held) -> bool {
         let counts = matches!(held.release, Release::Block { expected: Some(_), .. });
@@ -46,7 +55,7 @@ impl<'r> Run<'r> {
 
     /// Steps that wait for their next try beside others: their delays count from the moment at which the store has them.
     pub(super) async fn count_delays(&mut self, bodies: &mut Bodies<'r>) -> Result<Rebased, Stop> {
-        let uncounted = |held: &Held| held.until.is_none() && matches!(held.release, Release::Requeue(_));
+        let uncounted = |held: &Held| held.until.is_none() && matches!(held.release, Release::Requeue(..));
         if !self.held.values().any(uncounted) {
             return Ok(Rebased::Whole);
         }
@@ -74,10 +83,18 @@ impl<'r> Run<'r> {
         let now = Instant::now();
         let left = |(path, held): (&StepPath, &Held)| match (held.until, &held.release) {
             (Some(until), _) => Some((Span::from_std(until.saturating_duration_since(now)), path.clone())),
-            (None, Release::Requeue(_)) => Some((self.delay_left(path), path.clone())),
+            (None, Release::Requeue(..)) => Some((self.delay_left(path), path.clone())),
             (None, Release::Block { .. }) => None,
         };
         self.held.iter().filter_map(left).min()
+    }
+
+    /// Why a step that waits for a time does.
+    fn reason_of(&self, path: &StepPath) -> RequeueReason {
+        match self.held.get(path).map(|held| &held.release) {
+            Some(Release::Requeue(_, reason)) => *reason,
+            Some(Release::Block { .. }) | None => RequeueReason::Retry,
+        }
     }
 
     /// Whether a delay is so short that the job is held through it.
@@ -90,7 +107,7 @@ impl<'r> Run<'r> {
     pub(super) async fn release(&mut self) -> Result<Option<RunEnd>, Stop> {
         // No step of a job that is to fail is tried again.
         let shortest = self.shortest_delay().filter(|_| !self.failed);
-        let mut delay = shortest.as_ref().map(|(left, _)| *left);
+        let mut delay = shortest.as_ref().map(|(left, path)| (*left, self.reason_of(path)));
         if let Some((left, path)) = shortest.filter(|(left, _)| *left <= limits::BACKOFF_HELD_MAX) {
             tokio::select! {
                 biased;
@@ -110,21 +127,22 @@ impl<'r> Run<'r> {
         }
         let (rests, blocks): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.held)
             .into_iter()
-            .partition(|(_, held)| matches!(held.release, Release::Requeue(_)));
+            .partition(|(_, held)| matches!(held.release, Release::Requeue(..)));
         let (blocked, all) = self.block_on(blocks)?;
         if !all {
             // The next run blocks the job on the others.
-            delay = Some(Span::ZERO);
+            delay = Some((Span::ZERO, RequeueReason::Retry));
         }
         // One that waits begins to when the job is blocked on those before it: in the next run, at once.
         if blocked && self.is_due_beside(&rests) {
             aetheris_fault::sometimes!(WaitsInTurn);
-            delay = Some(Span::ZERO);
+            delay = Some((Span::ZERO, RequeueReason::Retry));
         }
         let (purpose, end) = match delay {
             _ if self.state().status == JobStatus::Pending => (Purpose::Block, RunEnd::Blocked),
-            Some(delay) => {
-                self.take(Release::Requeue(delay).facts())?;
+            Some((delay, reason)) => {
+                aetheris_fault::sometimes!(RateReleased, reason == RequeueReason::RateLimited);
+                self.take(Release::Requeue(delay, reason).facts())?;
                 (Purpose::Requeue, RunEnd::Requeued)
             }
             None => {

@@ -10,12 +10,12 @@
 //! early as the body needs them, and has the body performed.
 
 use aetheris_core::event::{
-    Failure, JobRequeued, JobWaiting, Judge, ModelRecord, NodeFinished, RequeueReason, ToolAsked,
+    Failure, JobRequeued, JobWaiting, Judge, ModelParameters, ModelRecord, NodeFinished, RequeueReason, ToolAsked,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, IdempotencyKey, PermitId, SessionId, TenantId};
 use aetheris_core::json::Json;
-use aetheris_core::plan::{AnswerFormat, EffectClass, OnParentEnd, Reconcile};
+use aetheris_core::plan::{EffectClass, OnParentEnd, Reconcile};
 use aetheris_core::schema::Violation;
 use aetheris_core::time::{BootMoment, Reading, Span};
 use aetheris_store::{ExpectedSignals, KeptSignal, LedgerWrite};
@@ -122,8 +122,8 @@ pub enum Release {
         /// The kept signals that the run knows: the store is to have no other.
         expected: Option<ExpectedSignals>,
     },
-    /// Its next try may begin after this delay.
-    Requeue(Span),
+    /// It may go on after this delay.
+    Requeue(Span, RequeueReason),
 }
 
 impl Release {
@@ -132,8 +132,8 @@ impl Release {
     pub fn facts(&self) -> Vec<Fact> {
         match self {
             Self::Block { facts, .. } => facts.clone(),
-            Self::Requeue(delay) => {
-                let requeued = JobRequeued { after_us: Some(delay.micros()), reason: RequeueReason::Retry };
+            Self::Requeue(delay, reason) => {
+                let requeued = JobRequeued { after_us: Some(delay.micros()), reason: *reason };
                 vec![Fact::of(requeued)]
             }
         }
@@ -326,12 +326,10 @@ pub struct Clocks {
 }
 
 /// What of a question to a model is told with its answer.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Asked {
-    /// The form of the answer that is wanted.
-    pub format: AnswerFormat,
-    /// `provider/model`.
-    pub model: String,
+    /// How it is asked.
+    pub parameters: ModelParameters,
     /// The hash of the whole question.
     pub prompt_hash: Hash,
 }

@@ -76,10 +76,13 @@ impl<'r> Run<'r> {
             };
             match begin {
                 Begin::Now => {
-                    let begun = Begun { at: self.state().last_at, sent_at: drafted_at };
+                    let state = self.state();
+                    let attempt = state.owner.as_ref().map(|owner| owner.attempt_id);
+                    let begun = Begun { at: state.last_at, attempt, job: state.id, sent_at: drafted_at };
                     let until = bodies.interrupts(&path, self.lease);
                     aetheris_fault::sometimes!(BesideEachOther, !bodies.is_empty());
-                    bodies.begin(path, under_way, body::perform(self.rt, until, body, begun)).await;
+                    let performed = body::perform(self.rt, until, path.clone(), body, begun);
+                    bodies.begin(path, under_way, performed).await;
                 }
                 Begin::LookAgain => {}
                 Begin::TooLate(permit, why) => bodies.end_at_once(path, under_way, Said::Unsent(permit, why)),

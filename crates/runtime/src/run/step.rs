@@ -1,6 +1,6 @@
 //! One step: what recovery decides about it, how a try begins, and what follows one that failed.
 
-use aetheris_core::event::{Failure, NodeRetryScheduled, SkipReason, StepResult};
+use aetheris_core::event::{Failure, NodeRetryScheduled, RequeueReason, SkipReason, StepResult};
 use aetheris_core::limits;
 use aetheris_core::recovery::{self, Decision, EffectSeen, LedgerSeen, StepEvidence};
 use aetheris_core::step::StepStatus;
@@ -142,7 +142,7 @@ pub fn after_failure(view: &View<'_>, failed: TryFailed) -> Prepared {
         return scheduled;
     }
     // A long delay holds no slot: the job is given back until it is over.
-    scheduled.next(Next::Release(Release::Requeue(delay)))
+    scheduled.next(Next::Release(Release::Requeue(delay, RequeueReason::Retry)))
 }
 
 /// Waits for what is left of the recorded delay, then starts the next try. Much is left where the job was paused, or
@@ -151,7 +151,7 @@ fn next_try(view: &View<'_>) -> Result<Prepared, Failure> {
     let left = view.step().filter(|_| !view.rested).map_or(Span::ZERO, |step| step.delay_left(view.state.last_at));
     aetheris_fault::crash_point!("run.retry.due");
     if left > limits::BACKOFF_HELD_MAX && view.state.end_requested.is_none() {
-        return Ok(Prepared::default().next(Next::Release(Release::Requeue(left))));
+        return Ok(Prepared::default().next(Next::Release(Release::Requeue(left, RequeueReason::Retry))));
     }
     if left > Span::ZERO && !aetheris_fault::planted!("backoff-skipped") {
         return Ok(Prepared::default().perform(Body::Rest(left)));

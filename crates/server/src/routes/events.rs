@@ -47,7 +47,8 @@ pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut p
 ///
 /// Server-sent events: `id` is the event's place, `event` its type, `data` the event. What is there
 /// comes first, then what happens, without gap or repetition; the stream ends after the event that
-/// ends the job. A client that comes back says in `Last-Event-ID` where it was.
+/// ends the job. A client that comes back says in `Last-Event-ID` where it was. While a model answers, `event: delta` brings
+/// its text piece by piece, without an `id`: for people who watch, never instead of what is recorded.
 #[utoipa::path(get, path = "/api/jobs/{id}/events/stream", tag = "evidence", operation_id = "stream_events",
     params(
         ("id" = String, Path, description = "The job's id"),
@@ -55,7 +56,7 @@ pub(super) async fn page(State(app): State<Shared>, JobPath(job): JobPath, mut p
         ("Last-Event-ID" = Option<u64>, Header, nullable = false, minimum = 0, description = "The same, and stronger: what was seen last")),
     responses(
         (status = 200, body = StreamedEvent, content_type = "text/event-stream",
-            description = "One `EventView` in each `data`"),
+            description = "One `EventView` in each `data`; a `DeltaView` where `event` is `delta`"),
         Common, NoJob))]
 pub(super) async fn stream(
     State(app): State<Shared>,

@@ -18,7 +18,7 @@ use aetheris_core::plan::{EffectClass, WaitType};
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::draft::{self, Draft, Fact};
 use aetheris_runtime::load::Loaded;
-use aetheris_runtime::ports::{ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
+use aetheris_runtime::ports::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolCall, ToolOutcome, Tools};
 use aetheris_runtime::{Plans, Runtime, Settings};
 use aetheris_server::AppState;
 use aetheris_store::memory::MemoryStore;
@@ -65,7 +65,7 @@ impl Tools for Nobody {
 }
 
 impl Models for Nobody {
-    fn complete(&self, _request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(&'a self, _request: ModelRequest, _heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
         panic!("no model is asked by the server")
     }
 

@@ -1,14 +1,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aetheris_core::id::AttemptId;
 use aetheris_core::limits;
+use aetheris_store::bus::Delta;
 use aetheris_store::faulty::{FaultPlan, FaultyStore};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::ManualClock;
 use axum::body::Body;
 use axum::http::Request;
 use futures_util::{FutureExt, StreamExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::bed::{APPROVE, Bed};
@@ -304,4 +306,48 @@ async fn a_stream_outlasts_a_time_without_places() {
     };
     let (_, (events, _), ()) = tokio::join!(others, streamed, later);
     assert_eq!(events.iter().map(|event| event.0).collect::<Vec<_>>(), [1, 2]);
+}
+
+/// What a model says is heard as it comes, beside the facts and never instead of them: without a place, before the step's end,
+/// and what comes of one step at once in one.
+#[tokio::test(start_paused = true)]
+async fn a_stream_brings_what_models_say() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let other = bed.send("approve", "1").await;
+    let path = format!("/api/jobs/{job}/events/stream?after=2");
+    let attempt = AttemptId::from_u128(7);
+    let say = |job: &str, path: &str, from: u64, text: &str| {
+        let delta = || Delta { attempt, from, path: path.into(), text: text.to_owned() };
+        bed.store.bus().said(job.parse().unwrap(), delta);
+    };
+    say(&job, "early", 0, "nobody listens yet");
+    let mut body = bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await.into_body().into_data_stream();
+    say(&job, "tell", 0, "Gr");
+    say(&other, "tell", 0, "of another job");
+    say(&job, "tell", 2, "üß\n");
+    say(&job, "tell", 5, "e");
+    say(&job, "n/2", 0, "1");
+    say(&job, "tell", 0, "again");
+    bed.call("POST", &format!("/api/jobs/{job}/pause"), "").await.is(202);
+    let told = body.next().await.unwrap().unwrap();
+    let messages: Vec<Value> = std::str::from_utf8(&told)
+        .unwrap()
+        .split_terminator("\n\n")
+        .map(|message| serde_json::from_str(message.strip_prefix("event: delta\ndata: ").unwrap()).unwrap())
+        .collect();
+    let delta = |path: &str, from: u64, text: &str| json!({ "attempt": attempt.to_string(), "from": from, "path": path, "text": text });
+    assert_eq!(messages, [delta("tell", 0, "Grüß\ne"), delta("n/2", 0, "1"), delta("tell", 0, "again")]);
+    let fact = body.next().await.unwrap().unwrap();
+    assert!(fact.starts_with(b"id: 3\nevent: job_paused\n"), "{fact:?}");
+    // Whoever is far behind loses the oldest pieces, and nothing else.
+    for from in 0..2 * u64::try_from(limits::DELTAS_HELD_MAX).unwrap() {
+        say(&job, "tell", from, "x");
+    }
+    bed.call("POST", &format!("/api/jobs/{job}/resume"), "").await.is(202);
+    let told = body.next().await.unwrap().unwrap();
+    let first: Value =
+        serde_json::from_slice(told.strip_prefix(b"event: delta\ndata: ").unwrap().trim_ascii_end()).unwrap();
+    assert_eq!((&first["from"], first["text"].as_str().map(str::len)), (&json!(256), Some(256)));
+    assert!(body.next().await.unwrap().unwrap().starts_with(b"id: 4\n"));
 }

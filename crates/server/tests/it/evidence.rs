@@ -403,7 +403,13 @@ async fn a_trace_tells_of_every_try_and_every_run() {
     let hand = bed.claim().await;
     hand.push([NodeStarted::new(ask.clone(), 2).into()]).await;
     let usage = Usage { completion_tokens: 3, prompt_tokens: 9, ..Usage::default() };
-    let model = ModelRecord { model: "scripted/echo".to_owned(), prompt_hash: Hash::ZERO, usage };
+    let model = ModelRecord {
+        finish: None,
+        parameters: None,
+        model: "scripted/echo".to_owned(),
+        prompt_hash: Hash::ZERO,
+        usage,
+    };
     let end = NodeFinished { model: Some(model), took_us: Some(4 * second), ..finished("ask", Some(1.into())) };
     hand.push([end.into()]).await;
     let skipped = |node: &str, reason| NodeSkipped { node: StepPath::from(node), reason };

@@ -144,7 +144,13 @@ async fn the_end(told: &mut Told, [job, why, trace, steps]: [&str; 4]) {
     told.tick();
     told.ask("while a model is asked", &[job, why]).await;
     let usage = Usage { completion_tokens: 3, prompt_tokens: 9, ..Usage::default() };
-    let model = ModelRecord { model: "scripted/other".to_owned(), prompt_hash: Hash::ZERO, usage };
+    let model = ModelRecord {
+        finish: None,
+        parameters: None,
+        model: "scripted/other".to_owned(),
+        prompt_hash: Hash::ZERO,
+        usage,
+    };
     hand.push([NodeFinished { model: Some(model), ..finished("say", Some("said".into())) }.into()]).await;
     told.tick();
     hand.complete("say").await;

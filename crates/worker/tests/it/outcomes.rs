@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use aetheris_core::event::{Answer, Event, Failure, SUCCEEDED_BEFORE, Source, StepResult, Usage};
+use aetheris_core::event::{
+    Answer, Event, Failure, FinishReason, JobRequeued, ModelParameters, ModelRecord, RequeueReason, SUCCEEDED_BEFORE,
+    Source, StepResult, Usage,
+};
 use aetheris_core::job::JobStatus;
 use aetheris_core::ledger::{LedgerStatus, LedgerTrigger};
 use aetheris_core::limits;
+use aetheris_core::plan::AnswerFormat;
 use aetheris_core::state::Ending;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::ops::{Cancelled, Deposit, DepositOutcome, Deposited};
-use aetheris_runtime::ports::MODEL_TIMED_OUT;
-use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, Settings, ToolOutcome};
+use aetheris_runtime::ports::{MODEL_HELD_BACK, MODEL_TIMED_OUT};
+use aetheris_runtime::{Heard, ModelAnswer, ModelError, ModelRequest, Models, Settings, ToolOutcome};
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::{Boxed, Purpose, Scope};
 use serde_json::{Value, json};
@@ -353,9 +357,9 @@ fn first_says(world: &World, error: Option<ModelError>) -> Arc<dyn Models> {
 }
 
 impl Models for FirstSays {
-    fn complete(&self, request: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(&'a self, request: ModelRequest, heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
         if self.asked.fetch_add(1, Ordering::SeqCst) > 0 {
-            return self.models.complete(request);
+            return self.models.complete(request, heard);
         }
         match self.error.clone() {
             Some(error) => Box::pin(std::future::ready(Err(error))),
@@ -417,6 +421,7 @@ async fn a_models_error_says_whether_it_is_asked_again_and_what_it_used() {
             .await;
         let error = ModelError {
             error: Failure::new("busy", "later"),
+            finish: None,
             retry_after: retry_after.map(Span::from_secs),
             retryable,
             usage: Some(Usage { completion_tokens: 20, prompt_tokens: 400, ..Usage::default() }),
@@ -430,6 +435,89 @@ async fn a_models_error_says_whether_it_is_asked_again_and_what_it_used() {
         assert_eq!((state.status, state.tokens), (status, tokens));
         assert_eq!(delays(&world, job).await, Vec::from_iter(again));
     }
+}
+
+/// A question that may not leave for its provider's rate is nobody's try: the job gives its slot away for as long, says why, and
+/// asks then. What is said is heard meanwhile by whoever follows.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_held_back_holds_no_slot_and_counts_no_try() {
+    let held = |seconds: u64| ModelError {
+        retry_after: Some(Span::from_secs(seconds)),
+        ..ModelError::new(Failure::new(MODEL_HELD_BACK, "the rate is used up"), true)
+    };
+    for (seconds, requeued) in [(40, true), (900, true), (0, false)] {
+        let mut world = World::new();
+        world
+            .put(&format!(
+                "{HEAD}plan:\n  nodes:\n    - {{ id: n, kind: llm, prompt: hello, retry: {{ max_attempts: 1 }} }}\n"
+            ))
+            .await;
+        world.rt.models = first_says(&world, Some(held(seconds)));
+        let began = tokio::time::Instant::now();
+        let process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        let mut follower = process.rt.store.bus().follow(job);
+        let state = world.done(job).await;
+        assert_eq!((state.status, state.steps[&"n".into()].tries), (JobStatus::Completed, 1));
+        let waited = began.elapsed().as_secs();
+        // A provider is not believed for longer than five minutes at once.
+        let least = seconds.min(limits::RATE_WAIT_MAX.to_std().as_secs());
+        assert!(waited >= least && waited < least + 5, "{waited} of {seconds}");
+        let given: Vec<JobRequeued> = world
+            .events(job)
+            .await
+            .into_iter()
+            .filter_map(|event| match event {
+                Event::JobRequeued(e) => Some(e),
+                _ => None,
+            })
+            .collect();
+        let reasons: Vec<RequeueReason> = given.iter().map(|e| e.reason).collect();
+        assert_eq!(reasons, Vec::from_iter(requeued.then_some(RequeueReason::RateLimited)));
+        assert!(given.iter().all(|e| e.after_us.is_some_and(|after| after.div_ceil(1_000_000) == least)), "{given:?}");
+        let said = std::iter::from_fn(|| follower.ready_delta()).collect::<Vec<_>>();
+        let output = world.result(job).await;
+        let [delta] = said.as_slice() else { panic!("{said:?}") };
+        assert_eq!((delta.path.to_string().as_str(), delta.from, Some(delta.text.as_str())), ("n", 0, output.as_str()));
+    }
+}
+
+/// A model call's record says how it was asked, who answered, and why it stopped.
+#[tokio::test(start_paused = true)]
+async fn a_model_calls_record_says_how_it_was_asked_and_who_answered() {
+    let mut world = World::new();
+    let keys = "kind: llm, model: p/asked, prompt: hello, temperature: 0.5, max_tokens: 7, format: json, retry: { max_attempts: 2, backoff: 1ms }";
+    world.put(&format!("{HEAD}plan:\n  nodes:\n    - {{ id: n, {keys} }}\n")).await;
+    let cut = ModelError {
+        finish: Some(FinishReason::Length),
+        usage: Some(Usage { completion_tokens: 7, prompt_tokens: 2, ..Usage::default() }),
+        ..ModelError::new(Failure::new("cut", "it was cut off"), true)
+    };
+    world.rt.models = first_says(&world, Some(cut));
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.done(job).await;
+    let records: Vec<ModelRecord> = world
+        .events(job)
+        .await
+        .into_iter()
+        .filter_map(|event| match event {
+            Event::NodeFinished(e) => e.model,
+            Event::NodeRetryScheduled(e) => e.model,
+            _ => None,
+        })
+        .collect();
+    let parameters = ModelParameters {
+        format: AnswerFormat::Json,
+        max_tokens: Some(7),
+        model: "p/asked".to_owned(),
+        temperature: Some(0.5),
+    };
+    let told: Vec<_> =
+        records.iter().map(|record| (record.finish, record.parameters.clone(), record.usage.total())).collect();
+    assert_eq!(told[0], (Some(FinishReason::Length), Some(parameters.clone()), 9));
+    assert_eq!((told[1].0, told[1].1.as_ref()), (Some(FinishReason::End), Some(&parameters)));
+    assert_eq!(records[0].prompt_hash, records[1].prompt_hash);
 }
 
 /// What a tool has done is done, also where what it says of it cannot be kept: it is called no second time.
@@ -470,7 +558,7 @@ async fn a_result_that_cannot_be_recorded_is_no_reason_to_call_again() {
 async fn a_model_that_does_not_answer_in_time_is_asked_again_as_the_policy_says() {
     let says = |code: &str| {
         let error = Failure::new(code, "no answer");
-        Some(ModelError { error, retry_after: None, retryable: true, usage: None })
+        Some(ModelError::new(error, true))
     };
     for (on_timeout, error, tries) in [
         ("retry", None, 2),

@@ -14,7 +14,7 @@ use aetheris_core::time::{Span, Timestamp};
 use aetheris_runtime::load::Loaded;
 use aetheris_runtime::ops::{Resolved, Submission};
 use aetheris_runtime::ports::OUT_OF_FILES;
-use aetheris_runtime::{ModelAnswer, ModelError, ModelRequest, Models, OpError, ToolOutcome};
+use aetheris_runtime::{Heard, ModelAnswer, ModelError, ModelRequest, Models, OpError, ToolOutcome};
 use aetheris_store::faulty::{Fault, FaultPlan, Op};
 use aetheris_store::memory::MemoryStore;
 use aetheris_store::system::Clock;
@@ -197,7 +197,7 @@ async fn a_deposit_that_can_never_be_written_is_tried_once() {
 struct Slow(Duration, Result<ModelAnswer, ModelError>);
 
 impl Models for Slow {
-    fn complete(&self, _: ModelRequest) -> Boxed<'_, Result<ModelAnswer, ModelError>> {
+    fn complete<'a>(&'a self, _: ModelRequest, _: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
         Box::pin(async move {
             tokio::time::sleep(self.0).await;
             self.1.clone()
@@ -223,10 +223,10 @@ async fn told(world: &World, job: JobId) -> Vec<u64> {
 async fn a_plain_step_that_fails_says_how_long_it_took() {
     let long = Duration::from_secs(7);
     let usage = Usage { completion_tokens: 1, prompt_tokens: 1, ..Usage::default() };
-    let said = |text: &str| Ok(ModelAnswer { calls: Vec::new(), model: "m".to_owned(), text: text.to_owned(), usage });
+    let said = |text: &str| Ok(ModelAnswer::text("m", text, usage));
     let refused = || {
         let error = Failure::new("no", "never");
-        Err(ModelError { error, retry_after: None, retryable: false, usage: None })
+        Err(ModelError::new(error, false))
     };
     for (answer, code) in [
         (None, "refused"),

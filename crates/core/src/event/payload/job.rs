@@ -86,9 +86,23 @@ pub enum RequeueReason {
     HolderDied,
     /// The worker shuts down.
     Draining,
+    /// A question to a model has not left yet: what its provider may be asked is used up. No try is counted.
+    RateLimited,
 }
 
 impl RequeueReason {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [Self::Retry, Self::LeaseExpired, Self::HolderDied, Self::Draining, Self::RateLimited];
+
+    /// Whether a holder gives the job back because a step of it waits for a time.
+    #[must_use]
+    pub const fn waits(self) -> bool {
+        match self {
+            Self::RateLimited | Self::Retry => true,
+            Self::Draining | Self::HolderDied | Self::LeaseExpired => false,
+        }
+    }
+
     /// Its name in events and on screens.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -97,6 +111,7 @@ impl RequeueReason {
             Self::LeaseExpired => "lease_expired",
             Self::HolderDied => "holder_died",
             Self::Draining => "draining",
+            Self::RateLimited => "rate_limited",
         }
     }
 }

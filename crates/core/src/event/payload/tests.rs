@@ -16,10 +16,11 @@ fn a_message_is_cut_to_its_bound_between_characters() {
 
 #[test]
 fn names_are_as_they_are_stored() {
-    for reason in
-        [RequeueReason::Retry, RequeueReason::LeaseExpired, RequeueReason::HolderDied, RequeueReason::Draining]
-    {
+    for reason in RequeueReason::ALL {
         assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
+    }
+    for finish in FinishReason::ALL {
+        assert_eq!(serde_json::to_value(finish).unwrap(), finish.as_str());
     }
     for reason in PauseReason::ALL {
         assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());

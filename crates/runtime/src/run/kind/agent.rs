@@ -136,9 +136,8 @@ fn ask(view: &View<'_>, agent: &AgentNode, turn: u32) -> Result<Prepared, Failur
     }
     Ok(match request(view, agent, turns, may_call) {
         Ok(request) => {
-            let (format, model) = (request.format, agent.model.clone());
-            let asked = Asked { format, model, prompt_hash: llm::prompt_hash(&request) };
-            facts::start(view).perform(Body::Ask(Box::new(request), asked))
+            let format = request.format;
+            facts::start(view).perform(llm::ask(request, format))
         }
         Err(error) => facts::fail_template(view, "its prompt", &error),
     })

@@ -1,7 +1,7 @@
 //! A question to a model. No permission is asked; the answer is recorded once, and after a crash before that the model is
 //! asked again.
 
-use aetheris_core::event::{Failure, ModelRecord};
+use aetheris_core::event::{Failure, ModelParameters, ModelRecord};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::plan::{AnswerFormat, LlmNode};
@@ -16,12 +16,17 @@ use crate::run::{facts, judge};
 
 pub(super) fn prepare(view: &View<'_>, llm: &LlmNode) -> Prepared {
     match request(view, llm) {
-        Ok(request) => {
-            let asked = Asked { format: llm.format, model: llm.model.clone(), prompt_hash: prompt_hash(&request) };
-            facts::start(view).perform(Body::Ask(Box::new(request), asked))
-        }
+        Ok(request) => facts::start(view).perform(ask(request, llm.format)),
         Err(error) => facts::fail_template(view, "its prompt", &error),
     }
+}
+
+/// The question, and what its record will say of it. `format` is how the answer is read.
+pub(super) fn ask(request: ModelRequest, format: AnswerFormat) -> Body {
+    let (max_tokens, model, temperature) = (request.max_tokens, request.model.clone(), request.temperature);
+    let parameters = ModelParameters { format, max_tokens, model, temperature };
+    let asked = Asked { parameters, prompt_hash: prompt_hash(&request) };
+    Body::Ask(Box::new(request), asked)
 }
 
 pub(in crate::run) fn conclude(
@@ -36,7 +41,7 @@ pub(in crate::run) fn conclude(
         Err(failed) => return self::failed(view, failed, asked, took),
     };
     let used = Some(used(&answer, &asked));
-    match (output(asked.format, &answer.text), schema) {
+    match (output(asked.parameters.format, &answer.text), schema) {
         (Ok(output), Some(schema)) => judge::model_said(view, output, used, took, schema),
         (Ok(output), None) => facts::succeed_after(view, output, used, took),
         (Err(error), _) => try_failed(TryFailed::new(error, None, true), used, took),
@@ -64,15 +69,19 @@ pub(super) fn with_form(system: Option<String>, schema: Option<&Json>) -> Option
 
 /// What an answer has used, for the record.
 pub(super) fn used(answer: &ModelAnswer, asked: &Asked) -> ModelRecord {
-    ModelRecord { model: answer.model.clone(), prompt_hash: asked.prompt_hash, usage: answer.usage }
+    let Asked { parameters, prompt_hash } = asked.clone();
+    let (finish, model) = (Some(answer.finish), answer.model.clone());
+    ModelRecord { finish, model, parameters: Some(parameters), prompt_hash, usage: answer.usage }
 }
 
 /// There is no answer.
 pub(super) fn failed(view: &View<'_>, failed: ModelError, asked: Asked, took: u64) -> Prepared {
-    let Asked { model, prompt_hash, .. } = asked;
+    let Asked { parameters, prompt_hash } = asked;
     let again_after_timeout = view.retry().on_timeout == OnTimeout::Retry;
     let retryable = failed.retryable && (again_after_timeout || failed.error.code != MODEL_TIMED_OUT);
-    let used = failed.usage.map(|usage| ModelRecord { model, prompt_hash, usage });
+    let (finish, model) = (failed.finish, parameters.model.clone());
+    let record = |usage| ModelRecord { finish, model, parameters: Some(parameters), prompt_hash, usage };
+    let used = failed.usage.map(record);
     try_failed(TryFailed::new(failed.error, failed.retry_after, retryable), used, took)
 }
 

@@ -16,7 +16,7 @@ use crate::aside::aside;
 use crate::draft::Fact;
 use crate::names;
 use crate::ports::{ModelAnswer, ModelError, ModelRequest, PastTurn};
-use crate::run::prepared::{Asked, Body, Next, Prepared, TryFailed};
+use crate::run::prepared::{Asked, Next, Prepared, TryFailed};
 use crate::run::view::View;
 use crate::run::{facts, judge};
 
@@ -25,11 +25,7 @@ const MISTAKES_TOLD: usize = 20;
 
 pub(super) fn prepare(view: &View<'_>, planner: &PlanNode) -> Prepared {
     match request(view, planner) {
-        Ok(request) => {
-            let (model, prompt_hash) = (planner.model.clone(), llm::prompt_hash(&request));
-            let asked = Asked { format: AnswerFormat::Json, model, prompt_hash };
-            facts::start(view).perform(Body::Ask(Box::new(request), asked))
-        }
+        Ok(request) => facts::start(view).perform(llm::ask(request, AnswerFormat::Json)),
         Err(error) => facts::fail_template(view, "its prompt", &error),
     }
 }

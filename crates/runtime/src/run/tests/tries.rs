@@ -61,7 +61,7 @@ fn a_back_off_is_held_up_to_its_bound_and_released_beyond() {
         let (facts, next) = bed.conclude(refused());
         if released {
             assert_eq!(facts, ["node_retry_scheduled", "job_requeued"]);
-            assert!(matches!(next, Next::Release(Release::Requeue(_))));
+            assert!(matches!(next, Next::Release(Release::Requeue(..))));
         } else {
             assert_eq!(facts, ["node_retry_scheduled"]);
             assert!(matches!(next, Next::Record));
@@ -91,7 +91,7 @@ fn what_is_left_of_a_back_off_passes_before_the_next_try() {
     assert!(matches!(bed.begin(), Body::Rest(left) if left == Span::from_micros(400)));
     due(&mut bed, 60_000_000);
     let prepared = bed.ask(step::prepare).unwrap();
-    assert!(matches!(prepared.next, Next::Release(Release::Requeue(_))));
+    assert!(matches!(prepared.next, Next::Release(Release::Requeue(..))));
     due(&mut bed, 0);
     let (facts, _) = bed.prepare();
     assert_eq!(facts, ["node_started"]);
@@ -151,8 +151,7 @@ fn a_body_that_a_crash_ended_is_repeated_if_the_budget_allows() {
 #[test]
 fn a_models_tokens_count_also_where_its_answer_cannot_be_taken() {
     let usage = Usage { completion_tokens: 4, prompt_tokens: 6, ..Usage::default() };
-    let answer =
-        |text: &str| Ok(ModelAnswer { calls: Vec::new(), model: "p/m".to_owned(), text: text.to_owned(), usage });
+    let answer = |text: &str| Ok(ModelAnswer::text("p/m", text, usage));
     for (budget, tries) in [(None, true), (Some(11), true), (Some(10), false)] {
         let mut bed = asks_model(AnswerFormat::Json);
         bed.budget.max_tokens = budget;
@@ -178,7 +177,7 @@ fn a_model_that_did_not_answer_in_time_is_asked_again_as_the_policy_says() {
         let mut bed = asks_model(AnswerFormat::Text);
         bed.retry.on_timeout = on_timeout;
         let Body::Ask(_, asked) = bed.begin() else { panic!("no question") };
-        let failed = ModelError { error: Failure::new(code, ""), retry_after: None, retryable: true, usage: None };
+        let failed = ModelError::new(Failure::new(code, ""), true);
         let (facts, _) = bed.conclude(Said::Model(Err(failed), asked, 1));
         assert_eq!(facts == ["node_retry_scheduled"], again, "{on_timeout:?} {code}");
     }
