@@ -50,7 +50,82 @@ fn the_refund_example_books_each_refund_once() {
 fn the_triage_example_stores_what_a_person_has_seen() {
     let folder = Folder::new("triage");
     let printed = typed("triage", &folder, &[8080, 9100]);
-    assert!(printed[0].contains("\"answered\": \"Ada\""), "{}", printed[0]);
+    all_in(
+        &printed[0],
+        &[
+            "\"answered\": \"Ada\"",
+            "verdict: reject",
+            "feedback: Promise no refund. Billing decides that.",
+            "Billing checks both charges today",
+        ],
+    );
+    let answer = printed[0].split("\"answered\"").nth(1).unwrap();
+    assert!(!answer.lines().take(3).any(|line| line.contains("refunded")), "{answer}");
+    assert!(!printed[1].contains("\"answered\""), "{}", printed[1]);
+}
+
+/// A killed server repeats no turn and no call, and a person decides where sources differ.
+#[test]
+fn the_research_example_asks_a_person_and_repeats_nothing() {
+    let folder = Folder::new("research");
+    let printed = typed("research", &folder, &[8080, 9200]);
+    all_in(&printed[0], &["\"answer\": \"2 years\""]);
+    all_in(&printed[1], &["/research/2.0", "handbook-2023 says 14 days, policy-2025 says 30 days"]);
+    let calls = "{\"notes\": 2, \"reads\": 4, \"searches\": 2, \"turns\": 9}";
+    all_in(&printed[2], &["\"answer\": \"30 days\"", "\"policy-2025\"", "tool ask_editor, asks a person", calls]);
+}
+
+/// One item fails for good and is named; what is on record is not fetched again after a kill.
+#[test]
+fn the_nightly_example_reports_each_night_once() {
+    let folder = Folder::new("nightly");
+    let printed = typed("nightly", &folder, &[8080, 9300]);
+    let calls = |reports: u32, [harbour, north, others]: [u32; 3]| {
+        format!(
+            "{{\"reports\": {reports}, \"sales of airport\": {others}, \"sales of castle\": {others}, \"sales of harbour\": {harbour}, \
+             \"sales of market\": {others}, \"sales of north\": {north}, \"sales of station\": {others}, \"summaries\": {reports}}}"
+        )
+    };
+    all_in(
+        &printed[0],
+        &[
+            "was sent before with this key",
+            "\"summary\": \"5 shops sold for 11985.45 EUR, airport most of all. No figures from harbour.\"",
+            "the till of harbour is switched off",
+            &calls(1, [3, 1, 1]),
+        ],
+    );
+    all_in(&printed[1], &["5 of 6 items, 1 failed"]);
+    all_in(&printed[2], &["\"day\": \"2026-11-21\"", &calls(2, [6, 3, 2])]);
+}
+
+/// Nothing runs before a person has approved the plan; a failed check rolls back.
+#[test]
+fn the_deployment_example_follows_the_plan_that_a_person_approved() {
+    let folder = Folder::new("deployment");
+    let printed = typed("deployment", &folder, &[8080, 9400]);
+    all_in(
+        &printed[0],
+        &[
+            "Approve the plan of 6 nodes",
+            "\"when\": \"nodes.health.failed\"",
+            "\"rolled_back\": false",
+            "\"running\": \"2.1.0\"",
+        ],
+    );
+    all_in(&printed[1], &["\"rolled_back\": true", "\"running\": \"2.1.0\""]);
+    let placed = [("2.1.0", 100), ("2.2.0", 100), ("2.1.0", 100), ("2.3.0", 10), ("2.3.0", 100)];
+    let placed = placed.map(|(version, percent)| {
+        format!("{{\"service\": \"shop\", \"version\": \"{version}\", \"percent\": {percent}}}")
+    });
+    let history = format!("[{}]", placed.join(", "));
+    all_in(&printed[2], &["Approve the plan of 8 nodes", "\"running\": \"2.3.0\"", &history]);
+}
+
+fn all_in(printed: &str, all: &[&str]) {
+    for expected in all {
+        assert!(printed.contains(expected), "{expected} is not in\n{printed}");
+    }
 }
 
 /// A refusal stands: a call that comes after "did not happen" is not booked.
@@ -129,12 +204,20 @@ fn every_agent_to_copy_says_what_its_messages_and_answers_are() {
     let files = [
         read("examples/refund/refund.yaml"),
         read("examples/triage/triage.yaml"),
+        read("examples/research/research.yaml"),
+        read("examples/nightly/nightly.yaml"),
+        read("examples/deployment/deployment.yaml"),
         read("crates/cli/init/agent.yaml").replace("NAME", "hello"),
         first,
     ];
     for text in files {
         let agent = aetheris_agentfile::parse(&text).unwrap();
         assert!(agent.message_schema.is_some(), "{text}");
+        for tool in agent.plan.tools.values() {
+            if let aetheris_core::plan::ToolKind::Human(human) = &tool.kind {
+                assert!(human.schema.is_some(), "{text}");
+            }
+        }
         for node in &agent.plan.nodes {
             if let aetheris_core::plan::NodeKind::Wait(wait) = &node.work.kind {
                 assert!(wait.schema.is_some(), "{text}");

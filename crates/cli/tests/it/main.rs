@@ -2,6 +2,7 @@
 //! program is the real one.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on ends")]
 
+mod concepts;
 mod examples;
 mod init;
 mod markdown;
