@@ -120,21 +120,28 @@ fn path(path: &str) -> String {
 /// its place, and is refused where it is sent as it is.
 fn payload(schema: Option<&Json>) -> String {
     const PLACE: &str = "{ANSWER}";
-    let is_boolean = |schema: &Value| schema["type"] == "boolean";
+    let place = |schema: &Value| match schema["type"].as_str() {
+        Some("boolean") => "true",
+        Some("string") => "TEXT",
+        Some("integer" | "number") => "NUMBER",
+        Some("array") => "LIST",
+        Some(_) | None => "VALUE",
+    };
     let Some(schema) = schema.map(Json::value) else { return PLACE.to_owned() };
-    if is_boolean(schema) {
+    if schema["type"] == "boolean" {
         return "true".to_owned();
     }
     let (Some(fields), Some(required)) = (schema["properties"].as_object(), schema["required"].as_array()) else {
         return PLACE.to_owned();
     };
     let names: Vec<&str> = required.iter().filter_map(Value::as_str).collect();
-    let all = !names.is_empty() && names.iter().all(|name| fields.get(*name).is_some_and(is_boolean));
-    if !all {
-        return PLACE.to_owned();
+    let said = |name: &&str| Some(format!("{}: {}", Value::from(*name), place(fields.get(*name)?)));
+    let said: Option<Vec<String>> = names.iter().map(said).collect();
+    match said.filter(|said| !said.is_empty()) {
+        // A word in place of a value is no JSON.
+        Some(said) => format!("{{{}}}", said.join(", ")),
+        None => PLACE.to_owned(),
     }
-    let said: Vec<String> = names.iter().map(|name| format!("{}: true", Value::from(*name))).collect();
-    format!("{{{}}}", said.join(", "))
 }
 
 /// The command that answers a wait; none where only time ends it.
@@ -201,10 +208,13 @@ mod tests {
             json!({ "required": ["send", "it's"], "properties": { "send": boolean, "it's": boolean, "note": {} } });
         assert_eq!(of(yes), r#"{"send": true, "it's": true}"#);
         assert_eq!(of(boolean.clone()), "true");
+        let [text, number, list] = ["string", "integer", "array"].map(|kind| json!({ "type": kind }));
+        let fields = json!({ "send": boolean, "to": text, "cents": number, "who": list, "how": { "enum": [1] } });
+        let shape = of(json!({ "required": ["send", "to", "cents", "who", "how"], "properties": fields }));
+        assert_eq!(shape, r#"{"send": true, "to": TEXT, "cents": NUMBER, "who": LIST, "how": VALUE}"#);
+        assert!(Json::parse(shape.as_bytes()).is_err());
         for other in [
             json!({ "type": "string" }),
-            json!({ "required": ["to"], "properties": { "to": { "type": "string" } } }),
-            json!({ "required": ["send", "to"], "properties": { "send": boolean, "to": { "type": "string" } } }),
             json!({ "required": ["send", "to"], "properties": { "send": boolean } }),
             json!({ "properties": { "send": boolean } }),
             json!({ "required": [] , "properties": {} }),

@@ -40,7 +40,7 @@ pub use jobs::{
     MessageAnswer, MessageRequest, ParentView, PausedView, StepView, UsageView, WaitingView,
 };
 pub use raw::Raw;
-pub use steps::{StepPage, StepValuesView, ValueOrigin, ValueView};
+pub use steps::{RoundValuesView, StepPage, StepValuesView, ValueOrigin, ValueView};
 pub use system::{LiveView, ReadyView};
 pub use waits::{InDoubtList, InDoubtNext, InDoubtView, WaitList, WaitView};
 pub use why::{WhyCode, WhyView};

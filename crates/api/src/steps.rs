@@ -6,6 +6,7 @@ use aetheris_core::step::StepStatus;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::jobs::JobErrorView;
 use crate::schema;
 
 /// Where a shown value comes from.
@@ -40,6 +41,12 @@ pub struct ValueView {
 /// A step with its values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StepValuesView {
+    /// Why it failed, or is tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<JobErrorView>,
+    /// What its first round was given and gave, where others have followed: `input` and `output` are those of the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_round: Option<RoundValuesView>,
     /// What it was given. A plain step's is not recorded: it is rendered again where that is asked for.
     pub input: Option<ValueView>,
     /// The node.
@@ -50,6 +57,15 @@ pub struct StepValuesView {
     /// What it is doing.
     #[schema(value_type = schema::Step)]
     pub status: StepStatus,
+}
+
+/// What a round was given, and what it gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct RoundValuesView {
+    /// What it was given.
+    pub input: Option<ValueView>,
+    /// What it gave.
+    pub output: Option<ValueView>,
 }
 
 /// A page of steps in the order of the plan; steps that have not begun are left out.

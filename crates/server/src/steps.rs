@@ -3,7 +3,8 @@
 //! The input of a plain step is not stored. Its templates name recorded values only, so rendering them
 //! again gives what the step was given, within the same bounds.
 
-use aetheris_api::{StepPage, StepValuesView, ValueOrigin, ValueView};
+use aetheris_api::{JobErrorView, RoundValuesView, StepPage, StepValuesView, ValueOrigin, ValueView};
+use aetheris_core::event::Failure;
 use aetheris_core::id::NodeId;
 use aetheris_core::json::Json;
 use aetheris_core::limits;
@@ -38,7 +39,10 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
     if let Some(item) = asked.node.as_ref().filter(|path| !path.is_whole()) {
         let step =
             schedule::step_at(&loaded.state, plan, item).and_then(|step| Some((step, loaded.state.steps.get(item)?)));
-        let values = step.map(|(of_plan, step)| step_values(loaded, &of_plan, step, names.as_ref(), asked.bytes));
+        let values = step.map(|(of_plan, step)| match item.is_base() {
+            true => of_base(loaded, plan, &of_plan, step, names.as_ref(), asked.bytes),
+            false => step_values(loaded, &of_plan, step, names.as_ref(), asked.bytes),
+        });
         return StepPage { next_cursor: None, steps: values.into_iter().collect() };
     }
     let begun = |node: &&Node| {
@@ -53,12 +57,9 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
     while steps.len() < asked.limit && bytes < limits::PAGE_VALUES_BYTES_MAX {
         let Some(node) = nodes.next() else { break };
         let Some(step) = loaded.state.step_of(&node.id) else { continue };
-        // What the round was given that counts, and what it gave.
-        let newest = loaded.state.newest_round(&StepPath::from(&node.id));
-        let round = loaded.state.steps.get(&newest).zip(schedule::step_at(&loaded.state, plan, &newest));
-        let (told, of_plan) = round.unwrap_or_else(|| (step, Step::from(node)));
-        let values = step_values(loaded, &of_plan, told, names.as_ref(), asked.bytes);
-        let values = StepValuesView { node_id: StepPath::from(&node.id), status: step.status, ..values };
+        let values = of_base(loaded, plan, &Step::from(node), step, names.as_ref(), asked.bytes);
+        let first = values.first_round.as_ref().map(|first| [first.input.as_ref(), first.output.as_ref()]);
+        bytes += first.into_iter().flatten().map(shown).sum::<usize>();
         bytes += shown(values.input.as_ref()) + shown(values.output.as_ref());
         steps.push(values);
         let whole = StepPath::from(&node.id);
@@ -73,6 +74,29 @@ pub(crate) fn page(loaded: &Loaded, plan: &CompiledPlan, asked: &Asked) -> StepP
     let more = nodes.peek().is_some();
     let next_cursor = steps.last().filter(|_| more).map(|last: &StepValuesView| last.node_id.node().to_string());
     StepPage { next_cursor, steps }
+}
+
+/// A node or an item: what its newest round was given and gave, and what its first one was and did.
+fn of_base(
+    loaded: &Loaded,
+    plan: &CompiledPlan,
+    of_plan: &Step<'_>,
+    step: &StepState,
+    names: Option<&Inputs<'_>>,
+    most: usize,
+) -> StepValuesView {
+    let newest = loaded.state.newest_round(&of_plan.path);
+    let own = step_values(loaded, of_plan, step, names, most);
+    if newest == of_plan.path {
+        return own;
+    }
+    let round = loaded.state.steps.get(&newest).zip(schedule::step_at(&loaded.state, plan, &newest));
+    let Some((told, round)) = round else { return own };
+    let gave = names::of_round(&loaded.state, &loaded.effects, &of_plan.path);
+    let output = gave.map(|output| view(ValueOrigin::Recorded, &output, most));
+    let first_round = Some(RoundValuesView { input: own.input, output });
+    let values = step_values(loaded, &round, told, names, most);
+    StepValuesView { error: own.error, first_round, node_id: own.node_id, status: own.status, ..values }
 }
 
 /// Bytes of a value that are in the answer.
@@ -116,6 +140,11 @@ fn step_values(
         }),
     };
     StepValuesView {
+        error: step.error.as_ref().map(|error| {
+            let Failure { code, message } = error.clone();
+            JobErrorView { code, message, node_id: None }
+        }),
+        first_round: None,
         input,
         node_id: of_plan.path.clone(),
         output: output.map(|output| view(ValueOrigin::Recorded, &output, most)),

@@ -2,7 +2,7 @@
 //! to each.
 
 use aetheris_api::{JobErrorView, TraceAttempt, TraceDoubt, TraceStep, TraceView};
-use aetheris_core::event::{Resolver, Source};
+use aetheris_core::event::{Judge, Resolver, Source};
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Timestamp;
 
@@ -27,7 +27,7 @@ pub fn page(trace: &TraceView, values: &Values, style: Style, now: Now) -> Strin
             let line = wrap(&one_line(&line), style.columns, 4, 6);
             text.push_str(&format!("    {}\n", tone.map_or_else(|| line.clone(), |tone| style.paint(tone, &line))));
         }
-        text.push_str(&values.below(&step.node_id, style));
+        text.push_str(&values.below_first(&step.node_id, style));
         text.push_str(&values.said(&step.doubts, style));
         text.push_str(&items(trace, step, style, now));
         text.push_str(&parts(trace, step, values, style, now));
@@ -94,8 +94,10 @@ fn items(trace: &TraceView, map: &TraceStep, style: Style, now: Now) -> String {
             .for_each(|line| indented(line, None, ITEMS_INDENT));
     }
     let count = |status| map.items.iter().filter(|item| plain(item) && item.status == status).count();
+    let failed = told.iter().filter(|item| item.status == StepStatus::Failed).count();
     let rest = [
         (count(StepStatus::Completed), "completed"),
+        (failed, "failed"),
         (count(StepStatus::Skipped), "skipped"),
         (notable().count() - told.len(), "more that failed, wait, were tried again or refined, or have a child job"),
     ];
@@ -159,9 +161,9 @@ fn headline(
     };
     let said = match (step.verdict, step.rejected_by) {
         (_, Some(by)) if step.node_id.is_base() && step.parts.iter().any(|part| part.node_id.round() > 0) => {
-            style.paint(Tone::Dim, &format!("first output rejected by its {}", by.as_str()))
+            style.paint(Tone::Dim, &format!("first output rejected by its {}", judge(trace, step, by)))
         }
-        (_, Some(by)) => style.paint(Tone::Attention, &format!("output rejected by its {}", by.as_str())),
+        (_, Some(by)) => style.paint(Tone::Attention, &format!("output rejected by its {}", judge(trace, step, by))),
         (Some(verdict), None) if step.node_id.is_critic() => {
             style.paint(Tone::Dim, &format!("verdict: {}", verdict.as_str()))
         }
@@ -186,6 +188,14 @@ fn headline(
     let columns = style.columns.map(|columns| columns.saturating_sub(2));
     let parts = flow(&parts, "  ", columns, 4);
     format!("{} {parts}", style.paint(tone, Style::glyph(*sign)))
+}
+
+/// Who has rejected an output: what a critic's step is called where a person judges.
+fn judge(trace: &TraceView, step: &TraceStep, by: Judge) -> &'static str {
+    let base = trace.steps.iter().find(|base| *base.node_id.node() == *step.node_id.node());
+    let parts = base.into_iter().flat_map(|base| base.parts.iter());
+    let reviews = parts.filter(|part| part.node_id.is_critic()).any(|part| part.kind == "review");
+    if reviews && by == Judge::Critic { "review" } else { by.as_str() }
 }
 
 fn stands(trace: &TraceView, step: &TraceStep) -> Standing {

@@ -29,6 +29,17 @@ impl Values {
         [input, output].into_iter().flatten().collect()
     }
 
+    /// The lines below the first round of a step: those of the step where no other round has followed.
+    #[must_use]
+    pub fn below_first(&self, node: &StepPath, style: Style) -> String {
+        let Some(first) = self.steps.get(node).and_then(|step| step.first_round.as_ref()) else {
+            return self.below(node, style);
+        };
+        let input = first.input.as_ref().map(|value| self.line("in", value, style));
+        let output = first.output.as_ref().map(|value| self.line("out", value, style));
+        [input, output].into_iter().flatten().collect()
+    }
+
     /// What calls returned, as their doubts tell: no step has it as its output.
     #[must_use]
     pub fn said(&self, doubts: &[TraceDoubt], style: Style) -> String {

@@ -180,7 +180,7 @@ fn the_items_of_a_map_in_a_trace() {
     let page = render::trace::page(&view, &Values::default(), Style::default(), now());
     assert!(page.contains("m[30]  tool  child job_01JD0000000000000000000009  completed"), "{page}");
     assert!(page.contains("    ✗ m[40]  tool  failed\n        gone: never\n"), "{page}");
-    assert!(page.ends_with("    items: 9 completed, 30 skipped, 7 more that failed, wait, were tried again or refined, or have a child job\n\nused 1 tool call, 0 tokens\n"), "{page}");
+    assert!(page.ends_with("    items: 9 completed, 1 failed, 30 skipped, 7 more that failed, wait, were tried again or refined, or have a child job\n\nused 1 tool call, 0 tokens\n"), "{page}");
     assert_eq!(page.matches("m[").count(), 20, "{page}");
 }
 

@@ -76,11 +76,16 @@ async fn rounds_and_verdicts_are_told_below_their_node() {
         (page[at]["node_id"].clone(), page[at]["input"]["value"]["prompt"].clone(), page[at]["output"]["value"].clone())
     };
     assert_eq!(values(0), (json!("n"), json!("1 longer"), json!(large)));
+    let first = &page[0]["first_round"];
+    assert_eq!((&first["input"]["value"]["prompt"], &first["output"]["value"]), (&json!("0 "), &json!("first")));
+    assert!(page[2].get("first_round").is_none() && page[4].get("first_round").is_none());
     assert_eq!(values(1), (json!("n/critic"), json!("first"), json!({ "verdict": "reject" })));
     assert_eq!(values(2), (json!("n@1"), json!("1 longer"), json!(large)));
     assert_eq!(page[4]["node_id"], "m");
     let of_round = bed.get(&format!("/api/jobs/{job}/steps?node=m%5B0%5D@1")).await.is(200)["steps"].clone();
     assert_eq!(of_round[0]["output"]["value"], 2);
+    let of_item = bed.get(&format!("/api/jobs/{job}/steps?node=m%5B0%5D")).await.is(200)["steps"].clone();
+    assert_eq!((&of_item[0]["output"]["value"], &of_item[0]["first_round"]["output"]["value"]), (&json!(2), &json!(1)));
     // A large answer that is a refined node's output is read where its last round stands.
     hand.complete("n").await;
     let done = bed.get(&format!("/api/jobs/{job}")).await.is(200).clone();

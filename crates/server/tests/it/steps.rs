@@ -2,7 +2,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aetheris_core::event::{Failure, JobFailed, JobWaiting, NodeStarted, StepInDoubt, TimerId, TimerSet};
+use aetheris_core::event::{
+    Failure, JobFailed, JobRequeued, JobWaiting, NodeStarted, RequeueReason, StepInDoubt, TimerId, TimerSet,
+};
 use aetheris_core::ledger::{LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
@@ -667,4 +669,42 @@ async fn a_job_of_many_steps_is_shown_in_a_time_that_grows_with_them_and_no_fast
         );
         assert!(many < 40 * few, "{path}: {many:?} for 9,000 steps, {few:?} for 900");
     }
+}
+
+/// Also where a step's end says nothing of its values.
+#[tokio::test]
+async fn why_a_step_is_tried_again_stands_beside_its_values() {
+    let bed = Bed::new();
+    let agent = crate::bed::PAY
+        .replace("version:", "effect: idempotent\n    version:")
+        .replace("\n    on_in_doubt: [human]", "");
+    bed.call("PUT", "/api/agents/pay", agent).await.is(201);
+    let job = bed.send("pay", "5").await;
+    bed.claim().await.unheard("send", true).await;
+    let page = bed.get(&format!("/api/jobs/{job}/steps?node=send")).await.is(200)["steps"].clone();
+    assert_eq!(page[0]["error"], json!({ "code": "timeout", "message": "the answer was lost", "node_id": null }));
+}
+
+/// A job that was given back since its model's provider may not be asked more says so, and when it is asked.
+#[tokio::test]
+async fn a_job_that_waits_for_its_models_provider_says_so() {
+    let bed = Bed::new();
+    let agent = "agent: ask\nmodel: scripted/echo\nplan:\n  nodes:\n    - { id: say, kind: llm, prompt: hello }\n";
+    bed.call("PUT", "/api/agents/ask", agent).await.is(201);
+    let job = bed.send("ask", "{}").await;
+    let hand = bed.claim().await;
+    hand.push([started("say").into()]).await;
+    let requeued = JobRequeued { after_us: Some(40_000_000), reason: RequeueReason::RateLimited };
+    hand.write(Purpose::Requeue, |draft| {
+        draft.push(&SystemIds, requeued).unwrap();
+        draft.release();
+    })
+    .await;
+    let later = why(&bed, &job).await;
+    assert_eq!(later["code"], "rate_limited");
+    let detail = "say asks a model whose provider may not be asked more for now";
+    assert!(later["detail"].as_str().unwrap().starts_with(detail), "{later}");
+    assert_eq!(moment(later["until"].as_str().unwrap()), moment("2026-11-21T09:00:40Z"));
+    bed.clock.advance(Span::from_secs(41));
+    assert_eq!(why(&bed, &job).await["code"], "no_worker");
 }
