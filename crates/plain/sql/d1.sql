@@ -129,7 +129,7 @@ SELECT job || ' ' || seq AS place,
                 WHEN 'job_claimed' THEN job_before = 'pending'
                 -- Behind an order to end or to pause only that follows, and what is known of the call that is under way.
                 WHEN 'job_requeued' THEN NOT ending AND NOT pausing
-                    AND (job_before = 'running' OR (job_before = 'waiting' AND payload ->> 'reason' = 'retry'))
+                    AND (job_before = 'running' OR (job_before = 'waiting' AND payload ->> 'reason' IN ('retry', 'rate_limited')))
                 -- Of several steps each tells of its wait, and one whose wait goes on may tell of it again.
                 WHEN 'job_waiting' THEN job_before IN ('running', 'waiting') AND NOT ending AND NOT pausing AND CASE WHEN open
                     THEN coalesce(wait ->> 'doubt', 0) = coalesce(payload ->> 'doubt', 0) AND wait ->> 'wait_type' = payload ->> 'wait_type'

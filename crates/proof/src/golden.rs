@@ -41,10 +41,34 @@ const SHOWN: [&str; 12] = [
 ];
 
 /// Agents whose jobs are open when the process is killed: by name, with their files; `URL` stands for the witness.
-const OPEN: [(&str, &str); 9] = [
+const OPEN: [(&str, &str); 15] = [
     (
         "parked",
         "plan:\n  nodes:\n    - { id: ask, kind: wait, wait_type: human, correlation_key: \"ask-{{ job.id }}\", park: true, deadline: 9000h, on_deadline: { continue_with: { late: true } } }\n  answer: \"{{ nodes.ask.output }}\"\n",
+    ),
+    (
+        "loop-open",
+        "model: scripted/tools\ntools:\n  again: { kind: http, effect: idempotent, method: POST, url: URL/idempotent }\n  person: { kind: human, question: \"Well?\" }\nplan:\n  nodes:\n    - { id: one, kind: agent, prompt: '{\"n\": 6}', tools: [again, person] }\n  answer: \"{{ nodes.one.output }}\"\n",
+    ),
+    (
+        "map-open",
+        "tools:\n  person: { kind: human, question: \"{{ input.n }}?\" }\nplan:\n  nodes:\n    - { id: all, kind: map, over: [1, 2, 3], concurrency: 2, do: { kind: tool, tool: person, input: { n: \"{{ item }}\" } } }\n  answer: \"{{ nodes.all.output }}\"\n",
+    ),
+    (
+        "parent",
+        "plan:\n  nodes:\n    - { id: one, kind: job, agent: parked, message: {} }\n  answer: \"{{ nodes.one.output }}\"\n",
+    ),
+    (
+        "planning",
+        "model: scripted/echo\nplanner: llm\nplanning:\n  plan_review: human\n  prompt: '{\"nodes\": [{\"id\": \"one\", \"kind\": \"transform\", \"output\": \"planned\"}], \"answer\": \"{% raw %}{{ nodes.one.output }}{% endraw %}\"}'\n",
+    ),
+    (
+        "refining",
+        "tools:\n  person: { kind: human, question: \"{{ input.n }}?\" }\nplan:\n  nodes:\n    - { id: one, kind: tool, tool: person, input: { n: \"{{ round }} {{ feedback }}\" }, validate: { type: object, properties: { fits: { const: true } } } }\n  answer: \"{{ nodes.one.output }}\"\n",
+    ),
+    (
+        "drawn",
+        "retry: { max_attempts: 5, backoff: 24h, max_backoff: 24h, jitter: none }\ntools:\n  flaky: { kind: http, effect: idempotent, method: POST, url: \"URL/flaky?fail=9\" }\nplan:\n  nodes:\n    - { id: one, kind: tool, tool: flaky, input: { n: \"{{ uuid() }}\" } }\n",
     ),
     (
         "skips",
@@ -168,15 +192,29 @@ impl Maker {
             ("misfit", "misfit", json!({})),
             ("skips", "skips", json!({})),
             ("long-open", "long-open", json!({})),
+            ("loop-open", "loop-open", json!({})),
+            ("map-open", "map-open", json!({})),
+            ("parent", "parent", json!({})),
+            ("planning", "planning", json!({})),
+            ("refining", "refining", json!({})),
+            ("drawn", "drawn", json!({})),
         ] {
             self.send(label, agent, beside).await?;
         }
         self.signal("kept", &format!("ask-{}", self.job("kept")?), &json!({"early": [1, 2.5, null]})).await?;
         let late = format!("late-{}", self.job("misfit")?);
         self.signal("misfit", &late, &json!({"approved": "yes"})).await?;
-        for label in ["parked", "paused", "held", "doubt"] {
+        for label in ["parked", "paused", "held", "doubt", "loop-open", "map-open", "planning", "refining"] {
             self.until(label, "parked").await?;
         }
+        // The first item, and the first round.
+        let key = |label: &str, step: &str| anyhow::Ok(format!("{}/{step}", self.job(label)?));
+        self.signal("map-open", &key("map-open", "all[0]")?, &json!("first")).await?;
+        self.signal("refining", &key("refining", "one")?, &json!({"fits": false})).await?;
+        self.client()?.until(self.job("refining")?, |seen| seen["steps"]["one"]["round"] == 1).await?;
+        self.until("refining", "parked").await?;
+        self.until("parent", "waiting").await?;
+        self.client()?.until(self.job("drawn")?, |seen| seen["status"] == "pending" && seen["epoch"] != 0).await?;
         for label in ["asleep", "kept", "misfit", "long-open"] {
             self.until(label, "waiting").await?;
         }
@@ -198,7 +236,23 @@ impl Maker {
 
     /// All but one go on, and calls are under way.
     async fn go_on(&mut self) -> Result<()> {
-        for label in ["parked", "behind", "asleep", "kept", "future", "backoff", "doubt", "misfit", "long-open"] {
+        for label in [
+            "parked",
+            "behind",
+            "asleep",
+            "kept",
+            "future",
+            "backoff",
+            "doubt",
+            "misfit",
+            "long-open",
+            "loop-open",
+            "map-open",
+            "parent",
+            "planning",
+            "refining",
+            "drawn",
+        ] {
             self.act(label, "resume").await?;
         }
         let late = format!("late-{}", self.job("misfit")?);

@@ -116,9 +116,9 @@ events! {
     /// A try of a step began.
     NodeStarted = 11, "node_started", 1;
     /// A step ended.
-    NodeFinished = 12, "node_finished", 3;
+    NodeFinished = 12, "node_finished", 2;
     /// A step failed and is tried again.
-    NodeRetryScheduled = 13, "node_retry_scheduled", 3;
+    NodeRetryScheduled = 13, "node_retry_scheduled", 2;
     /// A step is not run.
     NodeSkipped = 14, "node_skipped", 1;
     /// A permission to call a tool was taken.

@@ -496,6 +496,7 @@ fn every_event() -> Vec<Event> {
         claim(),
         requeued(),
         retrying(),
+        JobRequeued { after_us: Some(5), reason: RequeueReason::RateLimited }.into(),
         waiting("ask", Some("k"), WaitType::Signal).into(),
         waiting("ask", Some("k"), WaitType::Human).into(),
         paused(),

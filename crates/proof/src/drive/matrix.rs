@@ -269,7 +269,7 @@ async fn waiting_worker(fleet: &Fleet) -> Result<Running> {
 }
 
 async fn stopped(fleet: &Fleet, cell: &Cell) -> Result<()> {
-    let stories = chosen(&["plain", "ledger", "signal", "early", "late", "cancel-running"]);
+    let stories = chosen(&["plain", "ledger", "signal", "early", "late", "cancel-running", "eight", "loop"]);
     let server = server(fleet, &stories, None).await?;
     let second = waiting_worker(fleet).await?;
     let mut armed = ready(&fleet.part("worker", Some(cell.order()))).await?;

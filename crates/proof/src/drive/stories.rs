@@ -242,6 +242,98 @@ tools:
   look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
 ";
 
+/// A model calls tools by turns: one that may be called again, and one that must not be.
+const LOOP: &str = "\
+model: scripted/tools
+tools:
+  again: { kind: http, effect: idempotent, method: POST, url: URL/idempotent }
+  once: { kind: http, effect: at_most_once, method: POST, url: URL/once,
+          on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 300ms }, { reconcile: look, settle: 300ms }, fail] }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+plan:
+  nodes:
+    - { id: one, kind: agent, prompt: '{\"n\": 6}', tools: [again, once], schema: { type: object } }
+  answer: \"{{ nodes.one.output.input.n }}\"
+";
+
+/// Two calls at once whose answers get lost: two bodies of one job are in doubt.
+const TWINS: &str = "\
+max_parallel_steps: 2
+tools:
+  lost: { kind: http, effect: at_most_once, method: POST, url: \"URL/once?fail=9&status=500\"DOUBT }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+plan:
+  nodes:
+    - { id: one, kind: tool, tool: lost, input: { n: 1 } }
+    - { id: two, kind: tool, tool: lost, input: { n: 2 } }
+  answer: \"{{ nodes.one.output.input.n + nodes.two.output.input.n }}\"
+";
+
+/// Eight at once. Their answers take a while, in which a worker can lose its lease.
+const EIGHT: &str = "\
+max_parallel_steps: 8
+tools:
+  late: { kind: http, effect: at_most_once, method: POST, url: \"URL/slow?ms=400\",
+          on_in_doubt: [{ wait: 4s }, { reconcile: look, settle: 300ms }, fail] }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+step_timeout: 5s
+plan:
+  nodes:
+    - { id: n1, kind: tool, tool: late, input: { n: 1 } }
+    - { id: n2, kind: tool, tool: late, input: { n: 2 } }
+    - { id: n3, kind: tool, tool: late, input: { n: 3 } }
+    - { id: n4, kind: tool, tool: late, input: { n: 4 } }
+    - { id: n5, kind: tool, tool: late, input: { n: 5 } }
+    - { id: n6, kind: tool, tool: late, input: { n: 6 } }
+    - { id: n7, kind: tool, tool: late, input: { n: 7 } }
+    - { id: n8, kind: tool, tool: late, input: { n: 8 } }
+  answer: \"{{ nodes.n1.output.input.n + nodes.n8.output.input.n }}\"
+";
+
+/// Eight at once when it is cancelled.
+const CANCEL_EIGHT: &str = "\
+max_parallel_steps: 8
+tools:
+  slow: { kind: http, effect: pure, method: POST, url: \"URL/pure?ms=8000\" }
+step_timeout: 20s
+plan:
+  nodes:
+    - { id: n1, kind: tool, tool: slow, input: {} }
+    - { id: n2, kind: tool, tool: slow, input: {} }
+    - { id: n3, kind: tool, tool: slow, input: {} }
+    - { id: n4, kind: tool, tool: slow, input: {} }
+    - { id: n5, kind: tool, tool: slow, input: {} }
+    - { id: n6, kind: tool, tool: slow, input: {} }
+    - { id: n7, kind: tool, tool: slow, input: {} }
+    - { id: n8, kind: tool, tool: slow, input: {} }
+";
+
+/// The same for each item of a list, two at a time.
+const MAPPED: &str = "\
+tools:
+  once: { kind: http, effect: at_most_once, method: POST, url: URL/once,
+          on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 300ms }, { reconcile: look, settle: 300ms }, fail] }
+  look: { kind: http, effect: pure, method: GET, url: \"URL/lookup/{{ input.idempotency_key }}\" }
+plan:
+  nodes:
+    - { id: all, kind: map, over: [1, 2, 3], concurrency: 2, do: { kind: tool, tool: once, input: { n: \"{{ item }}\" } } }
+  answer: \"{{ nodes.all.output | map(attribute='input.n') | sum }}\"
+";
+
+/// Its first output does not fit: the call is made once more, for another round.
+const REFINED: &str = "\
+tools:
+  again: { kind: http, effect: idempotent, method: POST, url: URL/idempotent }
+plan:
+  nodes:
+    - id: one
+      kind: tool
+      tool: again
+      input: { n: \"{{ round }}\" }
+      validate: { type: object, properties: { input: { type: object, properties: { n: { minimum: 1 } } } } }
+  answer: \"{{ nodes.one.output.input.n }}\"
+";
+
 /// Two children beside each other that call what must not be called twice.
 const FAMILY: &str = "\
 max_parallel_steps: 2
@@ -284,6 +376,12 @@ pub const STORIES: &[Story] = &[
     story("family", 2, Script::Watch, DONE, FAMILY),
     story("questioned", 1, Script::Signal, DONE, QUESTIONED),
     story("planned", 2, Script::Watch, DONE, PLANNED),
+    story("loop", 2, Script::Watch, DONE, LOOP),
+    story("twins", 1, Script::Watch, DONE, TWINS),
+    story("eight", 1, Script::Watch, DONE, EIGHT),
+    story("cancel-eight", 1, Script::CancelRunning, ("cancelled", ""), CANCEL_EIGHT),
+    story("mapped", 1, Script::Watch, DONE, MAPPED),
+    story("refined", 1, Script::Watch, DONE, REFINED),
     story("orphan", 1, Script::CancelWaiting, ("cancelled", ""), ORPHAN),
     story("long", 1, Script::Watch, DONE, ""),
 ];
@@ -308,7 +406,7 @@ impl Story {
         }
         let doubt = match self.agent {
             // More than once: on a busy machine one question may come to no answer in its second.
-            "doubt-ask" => {
+            "doubt-ask" | "twins" => {
                 ", on_in_doubt: [{ reconcile: look, settle: 300ms }, { wait: 1s }, { reconcile: look, settle: 300ms }, { reconcile: look, settle: 300ms }, fail]"
             }
             "doubt-wait" => {
@@ -336,6 +434,10 @@ impl Story {
             "late" => json!(3),
             "family" => json!(5),
             "planned" => json!(4),
+            "loop" | "mapped" => json!(6),
+            "twins" => json!(3),
+            "eight" => json!(9),
+            "refined" => json!(1),
             "doubt-ask" | "doubt-wait" => json!({"done": "once", "input": {"n": 1}}),
             "doubt-human" => json!({"by": "operator"}),
             "long" => json!(LONG - 1),

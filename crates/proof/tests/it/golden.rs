@@ -167,6 +167,41 @@ async fn what_the_repairs_left_open_goes_on(folder: &Folder) {
     }
 }
 
+async fn what_every_kind_left_open_goes_on(folder: &Folder) {
+    what_the_repairs_left_open_goes_on(folder).await;
+    let key = |label: &str, step: &str| format!("{}/{step}", folder.job(label));
+    // A loop that has asked a person: what its turns and calls came to is not asked for again, as nobody is there to answer.
+    folder.until("loop-open", "parked").await;
+    folder.signal("loop-open", &key("loop-open", "one/1.0"), &json!({"said": "yes"})).await;
+    assert_eq!(folder.until("loop-open", "completed").await["result"], "{\"said\":\"yes\"}");
+    for (item, said) in [(1, "second"), (2, "third")] {
+        let waits = |job: &Value| job["waits"].as_array().is_some_and(|waits| !waits.is_empty());
+        folder.client.until(folder.job("map-open"), waits).await.unwrap();
+        let step = format!("all[{item}]");
+        let asked = |job: &Value| {
+            job["waits"].as_array().is_some_and(|waits| waits.iter().any(|wait| wait["node_id"] == step.as_str()))
+        };
+        folder.client.until(folder.job("map-open"), asked).await.unwrap();
+        folder.signal("map-open", &key("map-open", &step), &json!(said)).await;
+    }
+    assert_eq!(folder.until("map-open", "completed").await["result"], json!(["first", "second", "third"]));
+    let child = folder.client.job(folder.job("parent")).await.unwrap()["steps"]["one"]["child"]["job_id"].clone();
+    let (path, key_of_child) =
+        (format!("/api/jobs/{}", child.as_str().unwrap()), format!("ask-{}", child.as_str().unwrap()));
+    // A restore holds the child as well.
+    if folder.ask(&path).await["status"] == "paused" {
+        folder.client.ask(&Method::POST, &format!("{path}/resume"), None, None).await.unwrap();
+    }
+    let body = json!({"correlation_key": key_of_child, "payload": "from below"}).to_string();
+    folder.client.ask(&Method::POST, &format!("{path}/signal"), Some(&body), None).await.unwrap();
+    assert_eq!(folder.until("parent", "completed").await["result"], "from below");
+    folder.signal("planning", &format!("plan-{}-1", folder.job("planning")), &json!({"approved": true})).await;
+    assert_eq!(folder.until("planning", "completed").await["result"], "planned");
+    folder.signal("refining", &key("refining", "one@1"), &json!({"fits": true})).await;
+    assert_eq!(folder.until("refining", "completed").await["result"], json!({"fits": true}));
+    folder.until("drawn", "pending").await;
+}
+
 /// Opens a folder, goes on with it, and checks it when its process has ended.
 fn opened_and_gone_on_with(name: &str, at_rest: &[&str], goes_on: impl AsyncFn(&Folder)) {
     crate::block_on(async {
@@ -191,6 +226,25 @@ fn opened_and_gone_on_with(name: &str, at_rest: &[&str], goes_on: impl AsyncFn(&
 #[test]
 fn what_the_kernel_left_behind_is_opened_verified_and_gone_on_with() {
     opened_and_gone_on_with("kernel", &["asleep", "future", "kept", "parked"], what_the_kernel_left_open_goes_on);
+}
+
+#[test]
+fn what_every_kind_left_behind_is_opened_verified_and_gone_on_with() {
+    let at_rest = [
+        "asleep",
+        "doubt",
+        "drawn",
+        "future",
+        "held",
+        "kept",
+        "long-open",
+        "loop-open",
+        "parked",
+        "paused",
+        "planning",
+        "refining",
+    ];
+    opened_and_gone_on_with("kinds", &at_rest, what_every_kind_left_open_goes_on);
 }
 
 #[test]
