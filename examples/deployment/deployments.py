@@ -1,13 +1,14 @@
 """The service of the example `deployment`, in one file and without dependencies: builds, rollouts, health checks, and a
 stand-in for a model that makes plans.
 
-It knows its callers by their `Idempotency-Key`: a key puts a version in place at most once, and a key that was reported
+It recognises calls by their `Idempotency-Key`: a key puts a version in place at most once, and a key that was reported
 as "did not happen" is refused from then on (410), so that a late call cannot roll out after all. Both are on disk
 before anything is answered, and are read at the start: a service that forgets what it has rolled out would say "did not
 happen" of it, and its caller would roll out again.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -67,7 +68,7 @@ class Book:
         of_service = [done for done in self.history() if done["service"] == service]
         return of_service[-1] if of_service else {"service": service, **FIRST}
 
-    def put(self, key, what, permit=None):
+    def put(self, key, permit, what):
         """Puts a version in place, once for each key."""
         with self.lock:
             if key in self.done:
@@ -106,15 +107,20 @@ def route(book, headers, method, path, body):
             return {"image": f"{body['service']}:{body['version']}"}
         case "POST", ["rollouts"]:
             what = {name: body[name] for name in ("service", "version", "percent")}
-            return book.put(header(headers, "Idempotency-Key"), what, permit_of(header(headers, "Aetheris-Permit")))
+            return book.put(*caller(headers), what)
         case "POST", ["rollouts", "outcome"]:
             return book.outcome(body["idempotency_key"], permit_of(body["permit"]))
         case "POST", ["rollbacks"]:
             what = {"service": body["service"], "version": body["version"], "percent": 100}
-            return book.put(header(headers, "Idempotency-Key"), what)
+            return book.put(*caller(headers), what)
         case "GET", ["history"]:
             return book.history()
     raise Refused(404, f"there is no {method} {path}")
+
+
+def caller(headers):
+    """The key and the permit of a call."""
+    return header(headers, "Idempotency-Key"), permit_of(header(headers, "Aetheris-Permit"))
 
 
 def header(headers, name):
@@ -246,7 +252,8 @@ def main():
     Handler.book = Book(given.book)
     server = ThreadingHTTPServer(("127.0.0.1", given.port), Handler)
     print(f"deployments: listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
-    server.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

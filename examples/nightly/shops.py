@@ -6,6 +6,7 @@ asked, to show what a restart repeats, and can be told to keep an answer back.
 """
 
 import argparse
+import contextlib
 import json
 import re
 import threading
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 SALES = {"airport": 412050, "castle": 98700, "harbour": None, "market": 265325, "north": 120990, "station": 301480}
 REPORTS = {}
-CALLS = []  # appended to by several threads at once, which no counter would survive
+CALLS = []  # a list, since `append` is safe from several threads at once and `+= 1` is not
 RELEASED = threading.Event()
 RELEASED.set()
 
@@ -126,7 +127,7 @@ class Handler(BaseHTTPRequestHandler):
         except KeyError as field:
             self.answer(400, {"error": f"the body has no {field}"})
         except ConnectionError:
-            pass  # whoever has asked was killed meanwhile
+            pass  # the caller was killed meanwhile
 
     do_GET = do_PUT = do_POST = serve
 
@@ -158,7 +159,8 @@ def main():
     parser.add_argument("--port", type=int, default=9300)
     server = ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Handler)
     print(f"shops: listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
-    server.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The payments service of the example `refund`, in one file and without dependencies.
 
-It books every refund that it accepts in a file, one JSON object a line. It knows its callers by their
+It books every refund that it accepts in a file, one JSON object a line. It recognises calls by their
 `Idempotency-Key`: a key is booked at most once, and a key that was reported as "did not happen" is refused
 from then on (410), so that a late call cannot be booked after all. Refusals are in a file of their own. Both
 files are on disk before anything is answered, and are read at the start: a service that forgets what it has
@@ -8,6 +8,7 @@ booked would say "did not happen" of it, and its caller would pay again.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import threading
@@ -70,7 +71,7 @@ class Book:
                 return 200, self.booked[key]
             if key in self.refused and permit <= self.refused[key]:
                 return 410, {"error": "reported as not happened; refused since"}
-            refund = {"refund_id": f"rf-{len(self.booked) + 1}", **body}
+            refund = {**body, "refund_id": f"rf-{len(self.booked) + 1}"}
             self.bookings.append({"key": key, **refund})
             self.booked[key] = refund
             return 201, refund
@@ -89,17 +90,23 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         order = ORDERS.get(self.path.removeprefix("/orders/"))
-        self.answer(*((200, order) if order else (404, {"error": "no such order"})))
+        if order is None:
+            self.answer(404, {"error": "no such order"})
+        else:
+            self.answer(200, order)
 
     def do_POST(self):
         length = int(self.headers.get("Content-Length", 0))
         body = json.loads(self.rfile.read(length) or b"{}")
         if self.path == "/refunds":
-            permit = permit_of(self.headers["Aetheris-Permit"])
-            status, refund = self.book.refund(self.headers["Idempotency-Key"], permit, body)
+            key, permit = self.headers["Idempotency-Key"], self.headers["Aetheris-Permit"]
+            if key is None or permit is None:
+                self.answer(400, {"error": "Idempotency-Key or Aetheris-Permit is missing"})
+                return
+            status, refund = self.book.refund(key, permit_of(permit), body)
             if self.book.hold.is_set():
                 self.book.hold.clear()
-                self.close_connection = True  # booked, and nobody is told
+                self.close_connection = True  # booked, but not answered
                 return
             self.answer(status, refund)
         elif self.path == "/refunds/outcome":
@@ -130,7 +137,8 @@ def main():
     Handler.book = Book(given.book)
     server = ThreadingHTTPServer(("127.0.0.1", given.port), Handler)
     print(f"payments: listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
-    server.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

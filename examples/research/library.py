@@ -2,10 +2,11 @@
 stand-in for a model that calls tools.
 
 Saving a note again under the same name changes nothing, so its tool is `idempotent`. The service counts what it is
-asked, to show that a restart repeats nothing.
+asked, to show that a restart repeats nothing that is on record.
 """
 
 import argparse
+import contextlib
 import json
 import re
 import time
@@ -20,7 +21,7 @@ DOCUMENTS = {
     "faq": {"title": "Frequent questions", "text": "The warranty lasts 2 years, also for used items."},
 }
 NOTES = {}
-CALLS = []  # appended to by several threads at once, which no counter would survive
+CALLS = []  # a list, since `append` is safe from several threads at once and `+= 1` is not
 
 
 class Refused(Exception):
@@ -30,7 +31,7 @@ class Refused(Exception):
 
 
 def search(query):
-    """The documents that have a long word of the query in them."""
+    """The documents that contain a word of the query with more than five letters."""
     words = [word for word in re.findall(r"\w+", query.lower()) if len(word) > 5]
     return [
         {"id": name, "title": document["title"]}
@@ -90,7 +91,7 @@ def reply(messages):
 
 
 def told(content):
-    """The result of a call. A call that has failed is told as text."""
+    """The result of a call. The error of a failed call comes as text."""
     return {"error": content} if content.startswith("error:") else json.loads(content)
 
 
@@ -189,7 +190,8 @@ def main():
     parser.add_argument("--port", type=int, default=9200)
     server = ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Handler)
     print(f"library: listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
-    server.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Storing an answer again under the same ticket changes nothing, so its tool is `i
 """
 
 import argparse
+import contextlib
 import json
 import re
 import time
@@ -135,7 +136,8 @@ def main():
     parser.add_argument("--port", type=int, default=9100)
     server = ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Handler)
     print(f"tickets: listening on http://127.0.0.1:{server.server_address[1]}", flush=True)
-    server.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

@@ -83,6 +83,7 @@ fn planned(facts: &Dossier, events: &[Recorded], tally: &mut Tally) {
                 }
             }
             event @ (Event::NodeStarted(_)
+            | Event::NodeFinished(_)
             | Event::NodeSkipped(_)
             | Event::ToolInvocationStarted(_)
             | Event::ValueRecorded(_)

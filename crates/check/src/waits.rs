@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use aetheris_core::event::{Event, Recorded, WaitEnd};
+use aetheris_core::event::{Event, JobWaiting, Recorded, WaitEnd};
 use aetheris_core::hash::Hash;
 use aetheris_core::id::SignalId;
 use aetheris_core::path::StepPath;
@@ -25,7 +25,7 @@ pub(crate) fn check(facts: &Dossier, events: &[Recorded], history: &ClientHistor
     ended_once(facts, events, tally);
     let delivered = delivered(events);
     acknowledged(facts, &delivered, &refused(events), history, tally);
-    not_forgotten(facts, &delivered, tally);
+    not_forgotten(facts, events, &delivered, tally);
     told(facts, events, tally);
 }
 
@@ -145,19 +145,38 @@ fn acknowledged(
 }
 
 /// A signal is never kept beside the wait that it is for.
-fn not_forgotten(facts: &Dossier, delivered: &BTreeMap<String, (SignalId, Hash)>, tally: &mut Tally) {
+fn not_forgotten(
+    facts: &Dossier,
+    events: &[Recorded],
+    delivered: &BTreeMap<String, (SignalId, Hash)>,
+    tally: &mut Tally,
+) {
     let job = facts.row.id;
+    let open = open_waits(facts, events);
     for (key, (signal, _)) in delivered {
         let twice = facts.kept.iter().any(|kept| kept.signal == *signal);
         tally.case(E1, !twice, || format!("{job}: the signal `{key}` was delivered and is still kept"));
     }
     for kept in &facts.kept {
-        let meets = facts.row.waiting.as_ref().is_some_and(|waiting| {
+        let meets = open.values().any(|waiting| {
             waiting.correlation_key.as_deref() == Some(kept.key.as_str())
                 && kept.wait_type.is_none_or(|claimed| claimed == waiting.wait_type)
         });
         tally.case(E1, !meets, || format!("{job}: it waits for `{}`, and that signal lies in its inbox", kept.key));
     }
+}
+
+/// All that a job waits for, of which its row has the foremost.
+fn open_waits<'e>(facts: &Dossier, events: &'e [Recorded]) -> BTreeMap<&'e StepPath, &'e JobWaiting> {
+    let mut open = BTreeMap::new();
+    for recorded in events.iter().filter(|_| facts.row.waiting.is_some()) {
+        match &recorded.event {
+            Event::JobWaiting(waiting) => drop(open.insert(&waiting.node, waiting)),
+            Event::WaitCompleted(completed) => drop(open.remove(&completed.node)),
+            _ => {}
+        }
+    }
+    open
 }
 
 /// What is kept no more has an event that says what became of it. Only a violation is counted.

@@ -208,8 +208,11 @@ pub const OWN_WANT_PAUSE: Span = Span::from_secs(1);
 pub const OWN_WANT_DOUBLINGS_MAX: u32 = 5;
 /// Longest time that a question waits for its provider's rate before the job is looked at again.
 pub const RATE_WAIT_MAX: Span = Span::from_secs(300);
-/// Pieces of one answer that wait for a follower are sent in one, up to about so many bytes.
+/// Longest piece of a model's answer that followers of a job hear; a longer one is cut in several. Pieces that wait for a
+/// follower are sent in one, up to about so many bytes.
 pub const DELTA_BYTES_MAX: usize = 4_096;
+/// About how many bytes of them are sent before the job is looked at again.
+pub const DELTAS_SENT_BYTES_MAX: usize = 64 * 1024;
 /// Pieces of models' answers that a follower of a job may be behind; older ones are lost to it.
 pub const DELTAS_HELD_MAX: usize = 256;
 /// A plain step that runs longer than this has its start written while it runs, so that people see it.

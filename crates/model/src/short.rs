@@ -1,8 +1,6 @@
 //! Production's facts in their short form.
 
-use aetheris_core::event::{
-    DoubtOutcome, EndCause, Event, InvocationOutcome, RequeueReason, Source, StepResult, TimerId, WaitEnd,
-};
+use aetheris_core::event::{DoubtOutcome, EndCause, Event, InvocationOutcome, Source, StepResult, TimerId, WaitEnd};
 use aetheris_core::id::{PermitId, SignalId};
 use aetheris_core::ledger::LedgerTrigger;
 use aetheris_core::path::StepPath;
@@ -149,7 +147,7 @@ impl Draft<'_> {
             Event::JobCompleted(_) => Fact::Completed,
             Event::JobFailed(_) => Fact::Failed,
             Event::JobCancelled(_) => Fact::Cancelled,
-            Event::JobRequeued(e) => Fact::Requeued { retry: e.reason == RequeueReason::Retry },
+            Event::JobRequeued(e) => Fact::Requeued { retry: e.reason.waits() },
             _ => return None,
         })
     }

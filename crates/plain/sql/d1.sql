@@ -138,7 +138,7 @@ SELECT job || ' ' || seq AS place,
                         AND (coalesce(payload ->> 'doubt', 0) OR awaited = (payload ->> 'wait_type' = 'child'))
                         AND (payload ->> 'correlation_key' IS NULL OR same_key = 0) END
                 WHEN 'wait_completed' THEN open AND job_before IN ('pending', 'running', 'waiting', 'paused')
-                    AND NOT (of_doubt AND json_type(payload, '$.by.signal') IS NOT NULL)
+                    AND NOT (of_doubt AND payload ->> 'by' IS NOT 'time')
                 WHEN 'child_started' THEN job_before = 'running' AND NOT ending AND NOT pausing AND step_before = 'running'
                     AND asked = 0 AND permits = 0
                 WHEN 'child_ended' THEN job_before IN ('pending', 'running', 'waiting', 'paused') AND awaited = 1

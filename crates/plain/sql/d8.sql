@@ -6,7 +6,7 @@ WITH plans AS (
     SELECT job, min(iif(coalesce(payload ->> 'node' GLOB '$plan*', 0), NULL, seq)) AS own,
            max(iif(coalesce(payload ->> 'node' GLOB '$plan*', 0), seq, NULL)) AS planning
     FROM events
-    WHERE kind IN ('node_started', 'node_skipped', 'tool_invocation_started', 'value_recorded', 'node_refining', 'child_started', 'child_ended',
+    WHERE kind IN ('node_started', 'node_finished', 'node_skipped', 'tool_invocation_started', 'value_recorded', 'node_refining', 'child_started', 'child_ended',
                    'job_completed') GROUP BY job
 )
 SELECT s.job AS place,

@@ -23,7 +23,13 @@ SELECT d.job || ' ' || d.key,
 FROM (SELECT DISTINCT job, key FROM delivered) d
 UNION ALL
 SELECT i.job || ' ' || i.key,
-       CASE WHEN j.waiting ->> 'correlation_key' = i.key AND (i.wait_type IS NULL OR i.wait_type = j.waiting ->> 'wait_type')
+       -- Of all that it waits for its row has the foremost.
+       CASE WHEN j.waiting IS NOT NULL AND EXISTS (
+                SELECT 1 FROM events w
+                WHERE w.job = i.job AND w.kind = 'job_waiting' AND w.payload ->> 'correlation_key' = i.key
+                  AND (i.wait_type IS NULL OR i.wait_type = w.payload ->> 'wait_type')
+                  AND NOT EXISTS (SELECT 1 FROM events o WHERE o.job = w.job AND o.seq > w.seq AND o.kind = 'wait_completed'
+                                                           AND o.payload ->> 'node' = w.payload ->> 'node'))
             THEN 'the job waits for it, and it lies in its inbox' END
 FROM inbox i JOIN jobs j ON j.job = i.job WHERE i.state = 0
 UNION ALL

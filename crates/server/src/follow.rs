@@ -59,8 +59,8 @@ pub(crate) async fn until_ended(
 /// until the job has ended. Following begins before the first look, so that nothing is missed between.
 pub(crate) fn stream(app: Shared, job: JobId, after: u64) -> Result<Body, Failure> {
     let place = app.follower()?;
-    let follower = app.store().bus().follow(job);
-    let tail = Tail { after, app, ended: false, follower, job, _place: place };
+    let follower = app.store().bus().listen(job);
+    let tail = Tail { after, app, ended: false, follower, job, looks: false, _place: place };
     Ok(Body::from_stream(stream::unfold(tail, |mut tail| async move {
         let chunk = tail.next().await?;
         Some((Ok::<_, Infallible>(chunk), tail))
@@ -74,6 +74,8 @@ struct Tail {
     ended: bool,
     follower: Follower,
     job: JobId,
+    /// What models have said was told last: facts come before more of it.
+    looks: bool,
     _place: OwnedSemaphorePermit,
 }
 
@@ -96,8 +98,9 @@ impl Tail {
     async fn next(&mut self) -> Option<Bytes> {
         let silent_until = Instant::now() + limits::STREAM_SILENCE_MAX.to_std();
         while !self.ended {
-            // Before the facts: what was said of a step comes before its end.
-            if let Some(delta) = self.follower.ready_delta() {
+            // Before the facts, as what was said of a step comes before its end; and after each of them, however much is said.
+            let delta = if std::mem::take(&mut self.looks) { None } else { self.follower.ready_delta() };
+            if let Some(delta) = delta {
                 return Some(self.said(delta));
             }
             match self.look().await.ok()? {
@@ -127,9 +130,12 @@ impl Tail {
 
     /// Pieces of answers as they are sent: the one that has come, and all that follow it by now, those of one step in one.
     fn said(&mut self, first: Delta) -> Bytes {
+        self.looks = true;
         let mut out = Vec::new();
         let mut piece = first;
-        while let Some(next) = self.follower.ready_delta() {
+        while out.len() < limits::DELTAS_SENT_BYTES_MAX
+            && let Some(next) = self.follower.ready_delta()
+        {
             let characters = u64::try_from(piece.text.chars().count()).unwrap_or(u64::MAX);
             let goes_on =
                 next.attempt == piece.attempt && next.path == piece.path && next.from == piece.from + characters;

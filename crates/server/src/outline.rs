@@ -524,6 +524,7 @@ mod tests {
         state.seq = 6;
         state.status = aetheris_core::job::JobStatus::Running;
         state.fence = Fence { epoch: 1, generation: 1 };
+        state.plan = Some(aetheris_core::state::PlanRef { hash: aetheris_core::hash::Hash::ZERO, version: 1 });
         let step = state.steps.entry(node.clone()).or_default();
         step.status = StepStatus::Running;
         step.wait_end = Some(WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) });

@@ -274,7 +274,8 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         let reason = WhyView::new(WhyCode::RetryBackoff, detail, &Command::Trace(row.id), row.updated_at);
         return WhyView { until: Some(at), ..reason };
     }
-    if let Some((node, _)) = state.steps.iter().find(|(_, step)| step.status == StepStatus::Running) {
+    // The last in their order: behind a map, a loop or a node in rounds, a part of it.
+    if let Some((node, _)) = state.steps.iter().rfind(|(_, step)| step.status == StepStatus::Running) {
         let detail = format!(
             "{node} asks a model whose provider may not be asked more for now: its rate or places are used up, or it has said to wait. No try is counted"
         );

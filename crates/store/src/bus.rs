@@ -22,7 +22,8 @@ type Followed = HashMap<JobId, Entry>;
 /// its sender while it is being dropped.
 #[derive(Debug)]
 struct Entry {
-    deltas: broadcast::Sender<Delta>,
+    /// What its models say; nobody listens where there is none.
+    deltas: Option<broadcast::Sender<Delta>>,
     followers: usize,
     sender: watch::Sender<u64>,
 }
@@ -75,37 +76,51 @@ pub enum Heard {
 /// A follower of one job; dropping it ends the following.
 #[derive(Debug)]
 pub struct Follower {
-    deltas: broadcast::Receiver<Delta>,
+    deltas: Option<broadcast::Receiver<Delta>>,
     inner: Arc<Inner>,
     job: JobId,
     receiver: watch::Receiver<u64>,
 }
 
 impl Bus {
-    /// Follows a job from now on.
+    /// Follows what is written of a job from now on.
     #[must_use]
     pub fn follow(&self, job: JobId) -> Follower {
+        self.follower(job, false)
+    }
+
+    /// The same, and what its models say.
+    #[must_use]
+    pub fn listen(&self, job: JobId) -> Follower {
+        self.follower(job, true)
+    }
+
+    fn follower(&self, job: JobId, listens: bool) -> Follower {
         let mut followed = self.inner.followed.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = followed.entry(job).or_insert_with(|| {
             self.inner.count.fetch_add(1, Ordering::Release);
-            let deltas = broadcast::Sender::new(limits::DELTAS_HELD_MAX);
-            Entry { deltas, followers: 0, sender: watch::Sender::new(0) }
+            Entry { deltas: None, followers: 0, sender: watch::Sender::new(0) }
         });
         entry.followers += 1;
-        let (deltas, receiver) = (entry.deltas.subscribe(), entry.sender.subscribe());
+        let heard =
+            listens.then(|| entry.deltas.get_or_insert_with(|| broadcast::Sender::new(limits::DELTAS_HELD_MAX)));
+        let (deltas, receiver) = (heard.map(|deltas| deltas.subscribe()), entry.sender.subscribe());
         Follower { deltas, inner: Arc::clone(&self.inner), job, receiver }
     }
 
-    /// A model has said something; `piece` is made only where somebody follows the job. Costs nobody a wait: followers that
-    /// are behind lose the oldest pieces.
-    pub fn said(&self, job: JobId, piece: impl FnOnce() -> Delta) {
+    /// A model has said something; `pieces` are made only where somebody listens. Costs nobody a wait: followers that are
+    /// behind lose the oldest pieces.
+    pub fn said<P: IntoIterator<Item = Delta>>(&self, job: JobId, pieces: impl FnOnce() -> P) {
         if self.inner.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let followed = self.inner.followed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = followed.get(&job) {
-            // Nobody may listen any more.
-            let _unheard = entry.deltas.send(piece());
+        let deltas = followed.get(&job).and_then(|entry| entry.deltas.as_ref());
+        if let Some(deltas) = deltas.filter(|deltas| deltas.receiver_count() > 0) {
+            for piece in pieces() {
+                // Whoever listened may have gone.
+                let _unheard = deltas.send(piece);
+            }
         }
     }
 
@@ -178,8 +193,9 @@ impl Bus {
 impl Follower {
     /// Waits for the next piece of an answer, or until the job is written again. Safe to drop at any time.
     pub async fn heard(&mut self) -> Heard {
-        let (deltas, receiver) = (&mut self.deltas, &mut self.receiver);
+        let (deltas, receiver) = (self.deltas.as_mut(), &mut self.receiver);
         let piece = async {
+            let Some(deltas) = deltas else { return std::future::pending().await };
             loop {
                 match deltas.recv().await {
                     Ok(delta) => return delta,
@@ -199,8 +215,9 @@ impl Follower {
 
     /// A piece of an answer that is already here.
     pub fn ready_delta(&mut self) -> Option<Delta> {
+        let deltas = self.deltas.as_mut()?;
         loop {
-            match self.deltas.try_recv() {
+            match deltas.try_recv() {
                 Ok(delta) => return Some(delta),
                 Err(broadcast::error::TryRecvError::Lagged(_)) => {}
                 Err(broadcast::error::TryRecvError::Closed | broadcast::error::TryRecvError::Empty) => return None,

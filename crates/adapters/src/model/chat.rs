@@ -46,7 +46,9 @@ fn told(error: Value) -> NoAnswer {
 /// A streamed answer, as far as it has come.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    calls: BTreeMap<u64, Map<String, Value>>,
+    calls: Vec<Map<String, Value>>,
+    /// Which call the pieces of an index belong to.
+    places: BTreeMap<u64, usize>,
     content: Option<String>,
     error: Option<Value>,
     finish_reason: Option<String>,
@@ -75,14 +77,15 @@ impl Pieces {
         self.usage = chunk.usage.filter(|usage| !usage.is_null()).or(self.usage.take());
         // One choice is asked for.
         if let Some(choice) = chunk.choices.into_iter().find(|choice| choice.index.unwrap_or(0) == 0) {
-            self.finish_reason = choice.finish_reason.or(self.finish_reason.take());
+            let reason = choice.finish_reason.filter(|reason| !reason.is_empty());
+            self.finish_reason = reason.or(self.finish_reason.take());
             self.grow(choice.delta.unwrap_or_default(), heard)?;
         }
         Ok(Step::More)
     }
 
     fn grow(&mut self, delta: Delta, heard: Heard<'_>) -> Result<(), String> {
-        if let Some(text) = delta.content {
+        if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
             heard(&text);
             self.size += text.len();
             self.content.get_or_insert_default().push_str(&text);
@@ -101,37 +104,44 @@ impl Pieces {
         Ok(())
     }
 
-    /// A piece of a call: its arguments grow, all else is said once. Servers that say no index send whole calls, or go on with
-    /// the last one.
+    /// A piece of a call: its arguments grow, all else is said once. A name of its own begins a call, also where servers say no
+    /// index, or the same one for each.
     fn grow_call(&mut self, mut piece: Map<String, Value>) {
-        let last = self.calls.last_key_value().map(|(place, _)| *place);
-        let begins = piece.get("id").and_then(Value::as_str).is_some_and(|id| !id.is_empty());
-        let place = match (piece.remove("index").as_ref().and_then(Value::as_u64), last) {
-            (Some(place), _) => place,
-            (None, Some(last)) if !begins => last,
-            (None, last) => last.map_or(0, |last| last.saturating_add(1)),
-        };
-        let call = self.calls.entry(place).or_default();
+        let index = piece.remove("index").as_ref().and_then(Value::as_u64).unwrap_or(0);
+        let id = piece.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let known = self.places.get(&index).copied().filter(|place| {
+            let own = self.calls.get(*place).and_then(|call| call.get("id")).and_then(Value::as_str);
+            id.is_none() || own.is_none() || own == id
+        });
+        let place = known.unwrap_or(self.calls.len());
+        if known.is_none() {
+            self.calls.push(Map::new());
+            self.places.insert(index, place);
+        }
+        let Some(call) = self.calls.get_mut(place) else { return };
         let function = match piece.remove("function") {
             Some(Value::Object(function)) => function,
             Some(_) | None => Map::new(),
         };
         let known = call.entry("function").or_insert_with(|| Value::Object(Map::new()));
         for (name, value) in function {
+            let is_nothing = value.is_null() || value.as_str() == Some("");
             match (name.as_str(), &mut known[name.as_str()], value) {
                 ("arguments", Value::String(known), Value::String(more)) => {
                     self.size += more.len();
                     known.push_str(&more);
                 }
-                (_, _, Value::Null) => {}
+                (_, Value::String(_), _) if is_nothing => {}
                 (_, place, value) => {
-                    self.size += value.as_str().map_or(0, str::len);
+                    self.size += name.len() + value.to_string().len();
                     *place = value;
                 }
             }
         }
-        let said = piece.into_iter().filter(|(_, value)| !value.is_null() && value.as_str() != Some(""));
-        call.extend(said);
+        for (name, value) in piece.into_iter().filter(|(_, value)| !value.is_null() && value.as_str() != Some("")) {
+            self.size += name.len() + value.to_string().len();
+            call.insert(name, value);
+        }
     }
 
     /// The answer, when its last event has come.
@@ -139,7 +149,7 @@ impl Pieces {
         if let Some(error) = self.error {
             return (Err(told(error)), None);
         }
-        let calls: Vec<Value> = self.calls.into_values().map(Value::Object).collect();
+        let calls: Vec<Value> = self.calls.into_iter().map(Value::Object).collect();
         let tool_calls = Some(calls).filter(|calls| !calls.is_empty());
         let message = Message { content: self.content, refusal: self.refusal, tool_calls };
         let choice = Choice { finish_reason: self.finish_reason, message };
@@ -152,9 +162,13 @@ fn said(model: Option<String>, choices: Vec<Choice>) -> Result<Completed, NoAnsw
     let unreadable = |what: &str| NoAnswer::Unreadable(what.to_owned());
     let choice = choices.into_iter().next().ok_or_else(|| unreadable("without a choice"))?;
     match choice.finish_reason.as_deref() {
-        Some("length") => return Err(NoAnswer::Cut),
+        // Some servers say nothing of a whole answer, and some name what ended it.
+        None | Some("" | "stop" | "tool_calls" | "function_call" | "stop_sequence" | "eos_token") => {}
+        Some("length" | "model_length") => return Err(NoAnswer::Cut),
         Some("content_filter") => return Err(NoAnswer::Refused(FinishReason::Filtered, "content filter".to_owned())),
-        _ => {}
+        Some(other) => {
+            return Err(NoAnswer::Unreadable(format!("and stopped for an unsupported reason: `{other}`")));
+        }
     }
     if let Some(refusal) = choice.message.refusal.filter(|refusal| !refusal.is_empty()) {
         return Err(NoAnswer::Refused(FinishReason::Refusal, refusal));
@@ -162,11 +176,11 @@ fn said(model: Option<String>, choices: Vec<Choice>) -> Result<Completed, NoAnsw
     let calls = choice.message.tool_calls.unwrap_or_default();
     let calls = calls.into_iter().map(call_asked).collect::<Option<Vec<ToolAsked>>>();
     let calls = calls.ok_or_else(|| unreadable("a call of a tool that cannot be read"))?;
-    match choice.message.content {
-        Some(text) => Ok(Completed { calls, model, text }),
-        None if calls.is_empty() => Err(unreadable("without content")),
-        None => Ok(Completed { calls, model, text: String::new() }),
+    let text = choice.message.content.unwrap_or_default();
+    if text.is_empty() && calls.is_empty() {
+        return Err(unreadable("without content"));
     }
+    Ok(Completed { calls, model, text })
 }
 
 pub(super) fn body(model: &str, request: &ModelRequest, stream: bool) -> Value {

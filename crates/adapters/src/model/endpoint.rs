@@ -6,6 +6,7 @@
 //! endpoint refuses for the request's own sake is not.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use aetheris_core::event::{FinishReason, ToolAsked, Usage};
@@ -21,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::rate::Rates;
+use super::rate::{Leave, Rates, Reckoned};
 use super::stream::{SILENCE_MAX, Unread};
 use super::{Dialect, ModelEndpoint, chat, messages, permanent, retryable, stream, told};
 use crate::exchange::{
@@ -35,6 +36,8 @@ pub(super) const ANSWER_BYTES_MAX: usize = 2 * limits::PAYLOAD_BYTES_MAX;
 
 /// Longest wait for a rate that a step sits out; for a longer one it gives its place away.
 const WAIT_HELD_MAX: Duration = Duration::from_millis(500);
+/// Longest time that those who found no place stay apart.
+const CROWD_WAIT_MAX: Duration = Duration::from_secs(30);
 /// What a provider says of an account that has nothing left, whatever the status.
 const USED_UP: [&str; 4] =
     ["insufficient_quota", "billing_hard_limit_reached", "credit balance is too low", "limit: 0,"];
@@ -98,6 +101,8 @@ pub(super) struct Endpoint {
     authorization: Option<(HeaderName, HeaderValue)>,
     client: Client,
     config: ModelEndpoint,
+    /// Questions that found no place since one did.
+    crowd: AtomicU32,
     rates: Rates,
     /// Questions that may be under way beside those that are.
     room: Option<Semaphore>,
@@ -133,7 +138,7 @@ impl Endpoint {
         let scrubber = Scrubber::new(key, None);
         let room = config.max_concurrent.map(Semaphore::new);
         let rates = Rates::new(config.rate);
-        Ok(Self { authorization, client, rates, room, scrubber, url, config })
+        Ok(Self { authorization, client, crowd: AtomicU32::new(0), rates, room, scrubber, url, config })
     }
 
     /// Asks once, when the provider may be asked.
@@ -145,34 +150,48 @@ impl Endpoint {
     ) -> Result<ModelAnswer, ModelError> {
         let time = request.timeout.min(self.config.timeout);
         let deadline = Deadline::after(time);
-        // Held until the answer is read. The room is never closed. Whoever waits longer would have no time for its answer.
+        // Held until the answer is read. The room is never closed.
         let _place = match &self.room {
-            Some(room) => match Deadline::after(time / 2).within(room.acquire()).await {
-                Ok(place) => place.ok(),
+            Some(room) => match deadline.at_most(WAIT_HELD_MAX).within(room.acquire()).await {
+                Ok(place) => {
+                    self.crowd.store(0, Ordering::Relaxed);
+                    place.ok()
+                }
                 Err(Elapsed) => return Err(self.no_room(request)),
             },
             None => None,
         };
-        let reckoned = estimate(asked_bytes(request)).saturating_add(request.max_tokens.unwrap_or(0).into());
-        self.await_rate(model, request, reckoned, deadline).await?;
-        let asked = self.ask(model, request, heard, deadline).await;
-        let used = match &asked {
-            Ok(answer) => Some(answer.usage),
-            Err(failed) => failed.usage,
+        let unasked = match self.config.dialect {
+            Dialect::ChatCompletions => 0,
+            Dialect::Messages => messages::MAX_TOKENS,
         };
-        self.rates.used(model, reckoned, used.map_or(0, Usage::total), Instant::now());
+        let answer = request.max_tokens.unwrap_or(unasked).into();
+        let reckoned = Reckoned { answer, prompt: estimate(asked_bytes(request)) };
+        let leave = self.await_rate(model, request, reckoned, deadline).await?;
+        let asked = self.ask(model, request, heard, deadline).await;
+        match &asked {
+            Ok(answer) => leave.used(answer.usage.total()),
+            Err(ModelError { usage: Some(usage), .. }) => leave.used(usage.total()),
+            // Nothing has come to the model.
+            Err(failed) if ["model_unreachable", OUT_OF_FILES].contains(&failed.error.code.as_str()) => leave.used(0),
+            Err(_) => drop(leave),
+        }
         asked
     }
 
     /// Sits a short wait out. For a longer one the question is held back: nothing has left.
-    async fn await_rate(
-        &self,
-        model: &str,
+    async fn await_rate<'r>(
+        &'r self,
+        model: &'r str,
         request: &ModelRequest,
-        tokens: u64,
+        reckoned: Reckoned,
         deadline: Deadline,
-    ) -> Result<(), ModelError> {
-        while let Err(wait) = self.rates.leave(model, tokens, Instant::now()) {
+    ) -> Result<Leave<'r>, ModelError> {
+        loop {
+            let wait = match self.rates.leave(model, reckoned, Instant::now()) {
+                Ok(leave) => return Ok(leave),
+                Err(wait) => wait,
+            };
             let wait_ends = deadline.within(tokio::time::sleep(wait.min(WAIT_HELD_MAX)));
             if wait > WAIT_HELD_MAX || wait_ends.await.is_err() {
                 let what = format!("was not asked: its rate is used up for {}", Span::from_std(wait).rounded());
@@ -180,7 +199,6 @@ impl Endpoint {
                 return Err(ModelError { retry_after: Some(Span::from_std(wait)), ..held });
             }
         }
-        Ok(())
     }
 
     async fn ask(
@@ -202,13 +220,10 @@ impl Endpoint {
         if self.config.dialect == Dialect::Messages {
             call = call.header(messages::VERSION.0, messages::VERSION.1);
         }
-        // A whole answer begins when all of it is there; a stream begins soon.
-        let begins = if self.config.stream { deadline.at_most(SILENCE_MAX) } else { deadline };
-        let mut response = match begins.within(call.send()).await {
+        let mut response = match deadline.within(call.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(self.unreachable(request, &error)),
-            Err(Elapsed) if deadline.is_over() => return Err(self.timed_out(request)),
-            Err(Elapsed) => return Err(self.silent(request)),
+            Err(Elapsed) => return Err(self.timed_out(request)),
         };
         self.rates.told(model, &told::left(response.headers()), Instant::now());
         if !response.status().is_success() {
@@ -325,7 +340,11 @@ impl Endpoint {
     fn no_room(&self, request: &ModelRequest) -> ModelError {
         let most = self.config.max_concurrent.unwrap_or_default();
         let what = format!("was not asked: all {most} requests that `max_concurrent` allows are in use");
-        retryable(MODEL_HELD_BACK, self.words(request, &what))
+        // Those that wait come back one after the other.
+        let before = self.crowd.fetch_add(1, Ordering::Relaxed);
+        let wait = Duration::from_secs(1) + (Duration::from_millis(100) * before).min(CROWD_WAIT_MAX);
+        let held = retryable(MODEL_HELD_BACK, self.words(request, &what));
+        ModelError { retry_after: Some(Span::from_std(wait)), ..held }
     }
 
     async fn refused(
@@ -337,29 +356,28 @@ impl Endpoint {
     ) -> ModelError {
         let status = response.status();
         let wait = told::asked_to_wait(response.headers());
-        let asked = wait.map(Span::from_std);
-        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        let quotation = quote(&mut response, deadline).await;
+        // What is used up does not come back by waiting, and is no matter of the key.
+        let is_used_up = USED_UP.iter().any(|sign| quotation.has(sign));
+        if !is_used_up && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             // Its words are left out: some endpoints quote the key.
             let what = format!("answered {}; {}", status.as_u16(), self.key_advice());
             return permanent("model_unauthorized", self.words(request, &what));
         }
-        let quotation = quote(&mut response, deadline).await;
-        let is_used_up = USED_UP.iter().any(|sign| quotation.has(sign));
         let quotation = quotation.shown(&self.scrubber);
         let colon = if quotation.is_empty() { "" } else { ": " };
         let words = self.words(request, &format!("answered {}{colon}{quotation}", status.as_u16()));
         match status.as_u16() {
-            // What is used up does not come back by waiting.
-            400 | 403 | 429 if is_used_up => permanent("quota_exhausted", words),
+            400 | 401 | 403 | 429 if is_used_up => permanent("quota_exhausted", words),
             402 => permanent("quota_exhausted", words),
             429 => {
                 // Whoever else would ask it now would be refused as well.
-                if let Some(wait) = wait {
-                    self.rates.close(model, wait, Instant::now());
-                }
-                ModelError { retry_after: asked, ..retryable("model_rate_limited", words) }
+                let wait = wait.map(|wait| Span::from_std(self.rates.close(model, wait, Instant::now())));
+                ModelError { retry_after: wait, ..retryable("model_rate_limited", words) }
             }
-            408 | 409 | 425 | 500.. => ModelError { retry_after: asked, ..retryable("model_unavailable", words) },
+            408 | 409 | 425 | 500.. => {
+                ModelError { retry_after: wait.map(Span::from_std), ..retryable("model_unavailable", words) }
+            }
             _ => permanent("model_request_refused", words),
         }
     }

@@ -20,7 +20,9 @@ pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 /// What is said of the form of an answer that is to be JSON.
 const ONLY_JSON: &str = "Answer with one JSON value and nothing else.";
 /// Most tokens of an answer where the node does not say, since a request has to.
-const MAX_TOKENS: u32 = 4_096;
+pub(super) const MAX_TOKENS: u32 = 4_096;
+/// The counts that are kept of a stream.
+const COUNTS: [&str; 4] = ["cache_creation_input_tokens", "cache_read_input_tokens", "input_tokens", "output_tokens"];
 /// Blocks that one answer may have.
 const BLOCKS_MAX: usize = 4_096;
 
@@ -182,7 +184,8 @@ impl Pieces {
     /// The counts of later events stand for those of earlier ones.
     fn count(&mut self, usage: Option<Value>) {
         if let Some(Value::Object(usage)) = usage {
-            self.usage.extend(usage.into_iter().filter(|(_, count)| !count.is_null()));
+            let counts = usage.into_iter().filter(|(name, count)| COUNTS.contains(&name.as_str()) && !count.is_null());
+            self.usage.extend(counts.filter(|(_, count)| count.is_number()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! How often a provider is asked: what the configuration allows, and what the provider has said that it will take. A question
 //! that has to wait has not left, and is nobody's try.
 //!
-//! What the configuration allows is spread over the minute: at most a sixth of it at once. What a provider says of its own
+//! What the configuration allows holds in every minute, at most a seventh of it at once. What a provider says of its own
 //! limits is taken as a bucket that fills evenly, from what is left now to all of it at its reset.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,12 @@ const MINUTE: Duration = Duration::from_secs(60);
 const BURST: Duration = Duration::from_secs(10);
 /// Longest wait that a provider is believed.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
-/// Models of one provider that are told apart; of more, those that are idle are forgotten.
+/// Longest time after which a question is asked about again that waits for a limit of ours: what was reckoned with may have been
+/// corrected by then.
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Between two questions that come back, where nothing says how far apart they may be.
+const APART_MIN: Duration = Duration::from_millis(100);
+/// Models of one provider that are told apart; of more, the one that may be asked first is forgotten.
 const MODELS_MAX: usize = 1_024;
 
 /// The limits of the configuration, for each model of a provider.
@@ -28,6 +33,21 @@ pub struct RateLimits {
     pub requests_per_minute: Option<u32>,
     /// Tokens of questions and answers in a minute; any number without one.
     pub tokens_per_minute: Option<u32>,
+}
+
+/// What a question is reckoned to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Reckoned {
+    /// Tokens of the answer, at most.
+    pub(super) answer: u64,
+    /// Tokens of the question.
+    pub(super) prompt: u64,
+}
+
+impl Reckoned {
+    const fn total(self) -> u64 {
+        self.prompt.saturating_add(self.answer)
+    }
 }
 
 /// The rates of a provider's models.
@@ -42,19 +62,53 @@ pub(super) struct Rates {
 struct Rate {
     /// Nothing leaves before: the provider has said so.
     closed_until: Instant,
-    /// Of those that wait, the last one was told to come back then.
-    promised: Instant,
     requests: Bucket,
     told_requests: Option<Filling>,
     told_tokens: Option<Filling>,
     tokens: Bucket,
+    /// Questions that were told to wait since one left: about as many are before the next that is.
+    waiting: u32,
 }
 
 impl Rate {
     fn new(now: Instant) -> Self {
         let full = || Bucket(now);
         let (requests, tokens) = (full(), full());
-        Self { closed_until: now, promised: now, requests, told_requests: None, told_tokens: None, tokens }
+        Self { closed_until: now, requests, told_requests: None, told_tokens: None, tokens, waiting: 0 }
+    }
+
+    /// When it may be asked again for all that is known.
+    fn free_at(&self) -> Instant {
+        self.closed_until.max(self.requests.0).max(self.tokens.0)
+    }
+
+    /// How long one more question waits behind those that do: they come back one after the other, not all at once.
+    fn behind(&mut self, wait: Duration, apart: Duration) -> Duration {
+        let spread = apart.max(APART_MIN).saturating_mul(self.waiting).min(LOOK_AGAIN_MAX);
+        self.waiting = self.waiting.saturating_add(1);
+        wait + spread
+    }
+}
+
+/// What a question is reckoned with until it is known what it has used: also where its asker goes away.
+#[derive(Debug)]
+pub(super) struct Leave<'r> {
+    model: &'r str,
+    rates: &'r Rates,
+    reckoned: Reckoned,
+    used: u64,
+}
+
+impl Leave<'_> {
+    /// So many tokens were used.
+    pub(super) fn used(mut self, tokens: u64) {
+        self.used = tokens;
+    }
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.rates.correct(self.model, self.reckoned.total(), self.used, Instant::now());
     }
 }
 
@@ -63,41 +117,38 @@ impl Rates {
         Self { limits, models: Mutex::default() }
     }
 
-    /// Leave for one question of about so many tokens, or how long it has to wait.
-    pub(super) fn leave(&self, model: &str, tokens: u64, now: Instant) -> Result<(), Duration> {
+    /// Leave for one question, or how long it has to wait. Nobody waits in line for another: whoever asks when it is free leaves.
+    pub(super) fn leave<'r>(&'r self, model: &'r str, reckoned: Reckoned, now: Instant) -> Result<Leave<'r>, Duration> {
         let mut models = self.models();
         let rate = rate_of(&mut models, model, now);
         let [requests, per_token] = self.costs();
-        let (request, of_tokens) = (requests.unwrap_or_default(), times(per_token.unwrap_or_default(), tokens));
+        let (request, tokens) = (requests.unwrap_or_default(), times(per_token.unwrap_or_default(), reckoned.total()));
         let told =
             |filling: &Option<Filling>, count| filling.as_ref().map_or(Duration::ZERO, |told| told.wait(count, now));
+        let own = rate.requests.wait(request, now).max(rate.tokens.wait(tokens, now)).min(LOOK_AGAIN_MAX);
         let waits = [
             rate.closed_until.saturating_duration_since(now),
-            rate.requests.wait(request, now),
-            rate.tokens.wait(of_tokens, now),
+            own,
             told(&rate.told_requests, 1),
-            told(&rate.told_tokens, tokens),
+            told(&rate.told_tokens, reckoned.prompt),
         ];
         let wait = waits.into_iter().max().unwrap_or_default();
-        if wait.is_zero() {
-            rate.requests.take(request, now);
-            rate.tokens.take(of_tokens, now);
-            rate.told_requests.iter_mut().for_each(|told| told.take(1));
-            rate.told_tokens.iter_mut().for_each(|told| told.take(tokens));
-            return Ok(());
+        if !wait.is_zero() {
+            return Err(rate.behind(wait, request));
         }
-        // Those that wait come back one after the other, not all at once.
-        let behind = if rate.promised > now { rate.promised + request.max(of_tokens) } else { now };
-        rate.promised = behind.max(now + wait).min(now + WAIT_MAX);
-        Err(rate.promised.saturating_duration_since(now))
+        rate.waiting = 0;
+        rate.requests.take(request, now);
+        rate.tokens.take(tokens, now);
+        rate.told_requests.iter_mut().for_each(|told| told.take(1));
+        rate.told_tokens.iter_mut().for_each(|told| told.take(reckoned.prompt));
+        // What has left and is not heard of again has used its question.
+        Ok(Leave { model, rates: self, reckoned, used: reckoned.prompt })
     }
 
-    /// What an answer has used, of which so many tokens were reckoned with.
-    pub(super) fn used(&self, model: &str, reckoned: u64, used: u64, now: Instant) {
+    fn correct(&self, model: &str, reckoned: u64, used: u64, now: Instant) {
         let Some(per_token) = self.costs()[1] else { return };
         let mut models = self.models();
-        let rate = rate_of(&mut models, model, now);
-        rate.tokens.correct(times(per_token, reckoned), times(per_token, used));
+        rate_of(&mut models, model, now).tokens.correct(times(per_token, reckoned), times(per_token, used));
     }
 
     /// What the provider has said of its limits beside an answer.
@@ -107,22 +158,24 @@ impl Rates {
         }
         let mut models = self.models();
         let rate = rate_of(&mut models, model, now);
-        let filling = |left: Left| Filling { at: now, left };
+        let filling = |left: Left| Filling { at: now, left, taken: 0 };
         rate.told_requests = told.requests.map(filling).or(rate.told_requests.take());
         rate.told_tokens = told.tokens.map(filling).or(rate.told_tokens.take());
     }
 
-    /// The provider takes nothing for so long.
-    pub(super) fn close(&self, model: &str, wait: Duration, now: Instant) {
+    /// The provider takes nothing for so long: how long this question has to wait.
+    pub(super) fn close(&self, model: &str, wait: Duration, now: Instant) -> Duration {
+        let wait = wait.min(WAIT_MAX);
         let mut models = self.models();
         let rate = rate_of(&mut models, model, now);
-        rate.closed_until = rate.closed_until.max(now + wait.min(WAIT_MAX));
+        rate.closed_until = rate.closed_until.max(now + wait);
+        rate.behind(wait, Duration::ZERO)
     }
 
-    /// The time that one request, and one token, takes of a minute.
+    /// The time that one request, and one token, takes: so long that a full bucket and what fills it meanwhile are a minute's worth.
     fn costs(&self) -> [Option<Duration>; 2] {
         let RateLimits { requests_per_minute, tokens_per_minute } = self.limits;
-        [requests_per_minute, tokens_per_minute].map(|limit| limit.map(|limit| MINUTE / limit.max(1)))
+        [requests_per_minute, tokens_per_minute].map(|limit| limit.map(|limit| (MINUTE + BURST) / limit.max(1)))
     }
 
     fn models(&self) -> MutexGuard<'_, BTreeMap<String, Rate>> {
@@ -132,12 +185,8 @@ impl Rates {
 
 fn rate_of<'m>(models: &'m mut BTreeMap<String, Rate>, model: &str, now: Instant) -> &'m mut Rate {
     if models.len() >= MODELS_MAX && !models.contains_key(model) {
-        models.retain(|_, rate| {
-            rate.closed_until > now || rate.promised > now || rate.requests.0 > now || rate.tokens.0 > now
-        });
-        if models.len() >= MODELS_MAX {
-            models.pop_first();
-        }
+        let first = models.iter().min_by_key(|(_, rate)| rate.free_at()).map(|(model, _)| model.clone());
+        first.map(|first| models.remove(&first));
     }
     models.entry(model.to_owned()).or_insert_with(|| Rate::new(now))
 }
@@ -167,32 +216,36 @@ impl Bucket {
 
     /// What was reckoned with is given back, and what was used is taken.
     fn correct(&mut self, reckoned: Duration, used: Duration) {
-        self.0 = if used > reckoned { self.0 + (used - reckoned) } else { self.0 - (reckoned - used) };
+        let less = reckoned.saturating_sub(used);
+        self.0 = self.0.checked_sub(less).unwrap_or(self.0) + used.saturating_sub(reckoned);
     }
 }
 
-/// What a provider has said of a limit, and when.
+/// What a provider has said of a limit, when, and how many have left since.
 #[derive(Debug, Clone, Copy)]
 struct Filling {
     at: Instant,
     left: Left,
+    taken: u64,
 }
 
 impl Filling {
     /// How long so many have to wait: until as many are left, or all where there are never as many.
     fn wait(&self, count: u64, now: Instant) -> Duration {
         let Left { limit, remaining, reset } = self.left;
-        let (reset, passed) = (reset.min(WAIT_MAX), now.saturating_duration_since(self.at));
-        if passed >= reset || remaining >= count.min(limit) {
+        let passed = now.saturating_duration_since(self.at);
+        let missing = count.min(limit).saturating_add(self.taken).saturating_sub(remaining);
+        if passed >= reset || missing == 0 {
             return Duration::ZERO;
         }
-        let (missing, all) = (count.min(limit) - remaining, limit.saturating_sub(remaining).max(1));
+        let all = limit.saturating_sub(remaining).max(1);
         let until = reset.as_nanos().saturating_mul(missing.into()) / u128::from(all);
-        Duration::from_nanos(u64::try_from(until).unwrap_or(u64::MAX)).saturating_sub(passed)
+        let until = Duration::from_nanos(u64::try_from(until).unwrap_or(u64::MAX)).min(reset);
+        until.saturating_sub(passed).min(WAIT_MAX)
     }
 
     fn take(&mut self, count: u64) {
-        self.left.remaining = self.left.remaining.saturating_sub(count);
+        self.taken = self.taken.saturating_add(count);
     }
 }
 
@@ -206,46 +259,78 @@ mod tests {
         (Rates::new(RateLimits { requests_per_minute: requests, tokens_per_minute: tokens }), Instant::now())
     }
 
+    const ASKED: Reckoned = Reckoned { answer: 0, prompt: 1 };
+
+    fn of(prompt: u64, answer: u64) -> Reckoned {
+        Reckoned { answer, prompt }
+    }
+
+    /// Asks, and is reckoned with what it was reckoned to use.
+    fn leaves(rates: &Rates, model: &str, reckoned: Reckoned, now: Instant) -> Result<(), Duration> {
+        rates.leave(model, reckoned, now).map(|leave| leave.used(reckoned.total()))
+    }
+
     #[test]
-    fn a_sixth_leaves_at_once_and_then_one_after_the_other() {
-        let (rates, start) = rates(Some(60), None);
+    fn a_limit_holds_in_every_minute_and_a_seventh_of_it_leaves_at_once() {
+        let (rates, start) = rates(Some(70), None);
         for _ in 0..10 {
-            assert_eq!(rates.leave("m", 0, start), Ok(()));
+            assert_eq!(leaves(&rates, "m", ASKED, start), Ok(()));
         }
-        assert_eq!(rates.leave("m", 0, start), Err(SECOND));
-        assert_eq!(rates.leave("n", 0, start), Ok(()), "another model has its own rate");
-        // Those that wait are told to come one after the other.
-        assert_eq!(rates.leave("m", 0, start), Err(2 * SECOND));
-        assert_eq!(rates.leave("m", 0, start + SECOND), Ok(()));
-        // In any minute from then on as many leave as are allowed.
-        let left = (1..=60).filter(|second| rates.leave("m", 0, start + (*second + 1) * SECOND).is_ok()).count();
-        assert_eq!(left, 60);
+        assert_eq!(leaves(&rates, "m", ASKED, start), Err(SECOND));
+        assert_eq!(leaves(&rates, "n", ASKED, start), Ok(()), "another model has its own rate");
+        // Those that wait are told to come one after the other, and whoever is there first when it is free leaves.
+        assert_eq!(leaves(&rates, "m", ASKED, start), Err(2 * SECOND));
+        assert_eq!(leaves(&rates, "m", ASKED, start + SECOND), Ok(()));
+        assert_eq!(leaves(&rates, "m", ASKED, start + SECOND), Err(SECOND), "none waits any more that is known of");
+        let left = (2..=60).filter(|second| leaves(&rates, "m", ASKED, start + *second * SECOND).is_ok()).count();
+        assert_eq!(10 + 1 + left, 70);
+    }
+
+    /// Nobody is sent away for long by those that were before it and may never come back.
+    #[test]
+    fn however_many_wait_one_leaves_whenever_it_may() {
+        let (rates, start) = rates(Some(70), None);
+        let mut left = 0;
+        for second in 0..120 {
+            for _ in 0..100 {
+                match leaves(&rates, "m", ASKED, start + second * SECOND) {
+                    Ok(()) => left += 1,
+                    Err(wait) => assert!(wait <= SECOND + LOOK_AGAIN_MAX, "{wait:?}"),
+                }
+            }
+        }
+        assert_eq!(left, 10 + 119);
     }
 
     #[test]
     fn tokens_are_reckoned_with_and_then_counted() {
-        let (rates, start) = rates(None, Some(6_000));
-        assert_eq!(rates.leave("m", 900, start), Ok(()));
-        assert_eq!(rates.leave("m", 200, start), Err(SECOND));
-        rates.used("m", 900, 500, start);
-        assert_eq!(rates.leave("m", 200, start), Ok(()));
-        rates.used("m", 200, 1_200, start);
-        assert!(rates.leave("m", 1, start).is_err());
-        // What is larger than all that may leave at once leaves alone.
-        assert_eq!(rates.leave("m", 50_000, start + 17 * SECOND), Ok(()));
-        assert!(rates.leave("m", 1, start + 300 * SECOND).is_err());
+        let (rates, start) = rates(None, Some(7_000));
+        let leave = rates.leave("m", of(100, 800), start).unwrap();
+        assert_eq!(leaves(&rates, "m", of(200, 0), start), Err(SECOND));
+        leave.used(500);
+        assert_eq!(leaves(&rates, "m", of(200, 0), start), Ok(()));
+        // A question that nobody waits for any more has used itself.
+        drop(rates.leave("m", of(100, 200), start).unwrap());
+        assert_eq!(leaves(&rates, "m", of(200, 0), start), Ok(()), "500, 200, 100 and 200 are a burst");
+        assert!(leaves(&rates, "m", of(1, 0), start).is_err());
+        // What is larger than all that may leave at once leaves alone, and what it has not used is given back.
+        let large = rates.leave("m", of(1, u64::MAX), start + 10 * SECOND).unwrap();
+        assert_eq!(leaves(&rates, "m", ASKED, start + 10 * SECOND), Err(LOOK_AGAIN_MAX), "it may be corrected soon");
+        large.used(1);
+        assert_eq!(leaves(&rates, "m", ASKED, start + 10 * SECOND), Ok(()));
     }
 
     #[test]
     fn without_limits_nothing_waits_and_what_a_provider_closes_opens_again() {
         let (rates, start) = rates(None, None);
-        assert!((0..10_000).all(|_| rates.leave("m", 1_000_000, start).is_ok()));
-        rates.close("m", 5 * SECOND, start);
-        rates.close("m", SECOND, start);
-        assert_eq!(rates.leave("m", 1, start), Err(5 * SECOND));
-        assert_eq!(rates.leave("m", 1, start + 5 * SECOND), Ok(()));
+        assert!((0..10_000).all(|_| leaves(&rates, "m", of(1_000_000, 0), start).is_ok()));
+        assert_eq!(rates.close("m", 5 * SECOND, start), 5 * SECOND);
+        // Those that were refused come back apart.
+        assert_eq!(rates.close("m", SECOND, start), SECOND + APART_MIN);
+        assert_eq!(leaves(&rates, "m", ASKED, start), Err(5 * SECOND + 2 * APART_MIN));
+        assert_eq!(leaves(&rates, "m", ASKED, start + 5 * SECOND), Ok(()));
         rates.close("m", Duration::MAX, start);
-        assert_eq!(rates.leave("m", 1, start + WAIT_MAX), Ok(()), "nobody is believed for ever");
+        assert_eq!(leaves(&rates, "m", ASKED, start + WAIT_MAX), Ok(()), "nobody is believed for ever");
     }
 
     #[test]
@@ -253,23 +338,31 @@ mod tests {
         let (rates, start) = rates(None, None);
         let left = |limit, remaining, reset| Some(Left { limit, remaining, reset });
         rates.told("m", &Told { requests: left(60, 1, 59 * SECOND), tokens: None }, start);
-        assert_eq!(rates.leave("m", 1, start), Ok(()), "one was left");
-        assert_eq!(rates.leave("m", 1, start).unwrap_err().as_millis(), 983);
-        assert_eq!(rates.leave("m", 1, start + SECOND), Ok(()));
+        assert_eq!(leaves(&rates, "m", ASKED, start), Ok(()), "one was left");
+        assert_eq!(leaves(&rates, "m", ASKED, start), Err(SECOND));
+        for second in 1..30 {
+            assert_eq!(leaves(&rates, "m", ASKED, start + second * SECOND), Ok(()));
+            assert!(leaves(&rates, "m", ASKED, start + second * SECOND).is_err(), "one each second");
+        }
         rates.told("m", &Told { requests: left(60, 60, SECOND), tokens: left(1_000, 0, 10 * SECOND) }, start);
-        assert_eq!(rates.leave("m", 500, start), Err(5 * SECOND));
-        assert_eq!(rates.leave("m", 5_000, start + 10 * SECOND), Ok(()), "all that there ever is");
+        assert_eq!(leaves(&rates, "m", of(500, 9_000), start), Err(5 * SECOND + APART_MIN));
+        assert_eq!(leaves(&rates, "m", of(5_000, 0), start + 10 * SECOND), Ok(()), "all that there ever is");
+        // A day's limit fills over the day.
+        let day = 86_400 * SECOND;
+        rates.told("d", &Told { requests: left(24, 0, day), tokens: None }, start);
+        assert_eq!(leaves(&rates, "d", ASKED, start), Err(WAIT_MAX));
+        assert!(leaves(&rates, "d", ASKED, start + 3_599 * SECOND).is_err());
+        assert_eq!(leaves(&rates, "d", ASKED, start + 3_600 * SECOND), Ok(()));
     }
 
     #[test]
-    fn models_that_are_idle_are_forgotten() {
+    fn of_too_many_models_the_one_that_may_be_asked_first_is_forgotten() {
         let (rates, start) = rates(Some(1), None);
-        for model in 0..MODELS_MAX + 5 {
-            assert_eq!(rates.leave(&model.to_string(), 1, start), Ok(()));
+        rates.close("0", WAIT_MAX, start);
+        for model in 1..MODELS_MAX + 5 {
+            assert_eq!(leaves(&rates, &model.to_string(), ASKED, start), Ok(()));
         }
         assert_eq!(rates.models().len(), MODELS_MAX);
-        let later = start + 2 * MINUTE;
-        assert_eq!(rates.leave("new", 1, later), Ok(()));
-        assert_eq!(rates.models().len(), 1);
+        assert!(leaves(&rates, "0", ASKED, start).is_err(), "it is closed for longest");
     }
 }

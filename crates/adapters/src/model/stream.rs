@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aetheris_runtime::ports::Heard;
+use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::Response;
 use sse_stream::SseStream;
@@ -16,7 +17,7 @@ use super::endpoint::{ANSWER_BYTES_MAX, Parsed};
 use super::{Dialect, chat, messages};
 use crate::exchange::{Deadline, Elapsed, cause};
 
-/// Longest silence between two pieces of an answer, and before the first one.
+/// Longest silence within a stream. Comments are no silence: by them a provider says that it is still there.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Why a streamed answer cannot be read to its end.
@@ -92,20 +93,25 @@ pub(super) async fn read(
     deadline: Deadline,
     heard: Heard<'_>,
 ) -> Result<Parsed, Unread> {
-    // Bytes of which no event has been made yet: a line without an end would be kept whole.
-    let unmade = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&unmade);
+    let wire = Arc::new(Wire { pieces: AtomicUsize::new(0), unmade: AtomicUsize::new(0) });
+    let below = Arc::clone(&wire);
     let bytes = response.bytes_stream().map(move |piece| {
         let piece = piece.map_err(|error| Broken::Connection(cause(&error)))?;
-        let waiting = counted.fetch_add(piece.len(), Ordering::Relaxed).saturating_add(piece.len());
+        below.pieces.fetch_add(1, Ordering::Relaxed);
+        let waiting = below.unmade.fetch_add(piece.len(), Ordering::Relaxed).saturating_add(piece.len());
         if waiting > ANSWER_BYTES_MAX { Err(Broken::TooLarge) } else { Ok(piece) }
     });
-    let mut events = std::pin::pin!(SseStream::from_bytes_stream(bytes));
+    // A last event that no empty line ends is one all the same, where the connection has ended in good order.
+    let end = futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"\n\n"))));
+    let mut events = std::pin::pin!(SseStream::from_bytes_stream(bytes.chain(end)));
     let mut pieces = Pieces::of(dialect);
     loop {
+        let before = wire.pieces.load(Ordering::Relaxed);
         let event = match deadline.at_most(SILENCE_MAX).within(events.next()).await {
             Ok(event) => event,
             Err(Elapsed) if deadline.is_over() => return Err(Unread::TimedOut),
+            // It has said that it is still there.
+            Err(Elapsed) if wire.pieces.load(Ordering::Relaxed) != before => continue,
             Err(Elapsed) => return Err(Unread::Silent),
         };
         let event = match event {
@@ -114,7 +120,7 @@ pub(super) async fn read(
             Some(Err(error)) => return Err(Unread::Broken(error.to_string())),
             None => return Err(Unread::Truncated),
         };
-        unmade.store(0, Ordering::Relaxed);
+        wire.unmade.store(0, Ordering::Relaxed);
         let Some(data) = event.data else { continue };
         let step = pieces.take(&data, heard).map_err(Unread::Broken)?;
         if pieces.size() > ANSWER_BYTES_MAX {
@@ -125,6 +131,14 @@ pub(super) async fn read(
             Step::Last => return Ok(pieces.whole()),
         }
     }
+}
+
+/// What has come below the events.
+struct Wire {
+    /// How many pieces.
+    pieces: AtomicUsize,
+    /// Bytes of which no event has been made yet: a line without an end would be kept whole.
+    unmade: AtomicUsize,
 }
 
 /// What the bytes below the events fail with.

@@ -48,10 +48,14 @@ pub(super) fn asked_to_wait(headers: &HeaderMap) -> Option<Duration> {
     let millis = millis.and_then(|millis| Duration::try_from_secs_f64(millis / 1_000.0).ok());
     let told = || {
         let Told { requests, tokens } = left(headers);
-        let empty = [requests, tokens].into_iter().flatten().filter(|left| left.remaining == 0);
-        empty.map(|left| left.reset).max()
+        // Of requests one is there soon; of tokens nobody knows how many are wanted.
+        let request = requests.filter(|left| left.remaining == 0).map(|left| left.reset / one_of(left.limit));
+        let tokens = tokens.filter(|left| left.remaining == 0).map(|left| left.reset);
+        request.max(tokens)
     };
-    millis.or_else(|| retry_after(headers).map(aetheris_core::time::Span::to_std)).or_else(told)
+    let asked = millis.or_else(|| retry_after(headers).map(aetheris_core::time::Span::to_std)).or_else(told);
+    // Whoever asks for no time says nothing: the policy of the step knows more.
+    asked.filter(|wait| !wait.is_zero())
 }
 
 fn left_by(headers: &HeaderMap, limit: &str, remaining: &str, reset: &str) -> Option<Left> {
@@ -59,6 +63,10 @@ fn left_by(headers: &HeaderMap, limit: &str, remaining: &str, reset: &str) -> Op
     let reset = text(headers, reset)?;
     let reset = span(reset).or_else(|| until(reset, headers))?;
     Some(Left { limit: count(limit)?, remaining: count(remaining)?, reset })
+}
+
+fn one_of(limit: u64) -> u32 {
+    u32::try_from(limit).unwrap_or(u32::MAX).max(1)
 }
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
@@ -155,7 +163,7 @@ mod tests {
             ("anthropic-ratelimit-input-tokens-reset", "2026-11-28T17:59:00Z"),
         ]);
         assert_eq!(left(&anthropic), Told { requests: left_of(50, 0, 7_000), tokens: left_of(40_000, 39_000, 0) });
-        assert_eq!(asked_to_wait(&anthropic), Some(Duration::from_secs(7)));
+        assert_eq!(asked_to_wait(&anthropic), Some(Duration::from_millis(140)), "one of fifty");
         anthropic.remove("date");
         assert_eq!(left(&anthropic), Told::default(), "our clock is not asked");
     }
@@ -166,6 +174,8 @@ mod tests {
         assert_eq!(wait(&[("retry-after-ms", "250"), ("retry-after", "1")]), Some(250));
         assert_eq!(wait(&[("retry-after", "3")]), Some(3_000));
         assert_eq!(wait(&[("retry-after-ms", "soon"), ("retry-after", "1")]), Some(1_000));
+        assert_eq!(wait(&[("retry-after", "0")]), None);
+        assert_eq!(wait(&[("retry-after-ms", "-5")]), None);
         assert_eq!(wait(&[]), None);
     }
 }

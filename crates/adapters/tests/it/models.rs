@@ -578,6 +578,8 @@ async fn an_answer_that_is_none_says_why() {
         (json!({ "choices": [] }).to_string(), "model_answer_unreadable", true),
         (json!({ "choices": [{}] }).to_string(), "model_answer_unreadable", true),
         (choice(json!({ "content": null })), "model_answer_unreadable", true),
+        (choice(json!({ "content": "" })), "model_answer_unreadable", true),
+        (completion(&json!("half an ans"), "insufficient_system_resource"), "model_answer_unreadable", true),
         (choice(json!({ "content": { "a": 1 } })), "model_answer_unreadable", true),
         (choice(json!({ "content": null, "refusal": "I won't" })), "model_refused", false),
         (choice(json!({ "content": "half an ans", "refusal": "I won't" })), "model_refused", false),
@@ -606,10 +608,10 @@ async fn an_answer_that_is_none_says_why() {
         };
         assert_eq!(error.usage, used, "{:.80}", body);
     }
-    let uncounted = Peer::answering("200 OK", "", &choice(json!({ "content": "" }))).await;
+    let uncounted = Peer::answering("200 OK", "", &choice(json!({ "content": "a" }))).await;
     let answer = ask(&uncounted).await.unwrap();
-    assert_eq!(answer.usage, Usage { completion_tokens: 0, prompt_tokens: 3, ..Usage::default() });
-    assert_eq!((answer.text.as_str(), answer.model.as_str()), ("", "shop/org/small"));
+    assert_eq!(answer.usage, Usage { completion_tokens: 1, prompt_tokens: 3, ..Usage::default() });
+    assert_eq!((answer.text.as_str(), answer.model.as_str()), ("a", "shop/org/small"));
 }
 
 /// Twice the largest value that is kept: to the byte, whether or not its length is announced.
@@ -634,11 +636,11 @@ async fn an_answer_is_read_up_to_its_bound() {
 async fn what_is_not_counted_is_estimated() {
     let choice = |text: &str| json!({ "choices": [{ "message": { "content": text } }] }).to_string();
     for (system, prompt, text, prompt_tokens, completion_tokens) in [
-        (None, "", "", 0, 0),
+        (None, "", "a", 0, 1),
         (None, "a", "abcd", 1, 1),
         (None, "abcd", "abcde", 1, 2),
         (None, "ééé", "é", 2, 1),
-        (Some("abcd"), "abcde", "", 3, 0),
+        (Some("abcd"), "abcde", "a", 3, 1),
     ] {
         let peer = Peer::answering("200 OK", "", &choice(text)).await;
         let request = ModelRequest { system: system.map(str::to_owned), ..request("shop/m", prompt) };

@@ -202,6 +202,26 @@ async fn a_stream_that_makes_no_sense_is_no_answer() {
             chat(chunk(json!({ "index": 0, "delta": { "content": "a" } })) + "data: [DONE]\n\n"),
             Some("model_answer_broken"),
         ),
+        // Nothing said, and half of it under a reason that nobody knows.
+        (
+            chat(
+                chunk(json!({ "index": 0, "delta": { "content": "" }, "finish_reason": "stop" })) + "data: [DONE]\n\n",
+            ),
+            Some("model_answer_unreadable"),
+        ),
+        (
+            chat(
+                chunk(json!({ "index": 0, "delta": { "content": "a" }, "finish_reason": "abort" }))
+                    + "data: [DONE]\n\n",
+            ),
+            Some("model_answer_unreadable"),
+        ),
+        (
+            chat(chunk(json!({ "index": 0, "delta": { "content": "a" }, "finish_reason": "" })) + "data: [DONE]\n\n"),
+            Some("model_answer_broken"),
+        ),
+        // An event that the connection's end ends.
+        (chat(format!("{whole}data: [DONE]")), None),
         (chat("data: {\n\n".to_owned()), Some("model_answer_broken")),
         (chat("data: [DONE]\n\n".to_owned()), Some("model_answer_broken")),
         (chat("nonsense\n\n".to_owned()), Some("model_answer_broken")),
@@ -222,6 +242,36 @@ async fn a_stream_that_makes_no_sense_is_no_answer() {
         let (answer, _) = recorded.asked(Reply::Last(recorded.with(&body))).await;
         assert_eq!(answer.err().map(|failed| failed.error.code), code.map(str::to_owned), "{body}");
     }
+}
+
+/// Calls are told apart by their names, whatever index servers give them, and what is said once is not unsaid.
+#[tokio::test]
+async fn calls_of_a_stream_are_told_apart_by_their_names() {
+    let piece = |call: Value| {
+        let choice = json!({ "index": 0, "delta": { "tool_calls": [call] } });
+        format!("data: {}\n\n", json!({ "choices": [choice] }))
+    };
+    let ended = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": "tool_calls" }] });
+    let body = [
+        piece(
+            json!({ "index": 0, "id": "a", "type": "function", "function": { "name": "t", "arguments": "{\"x\":" } }),
+        ),
+        piece(json!({ "index": 0, "id": "", "type": "", "function": { "name": "", "arguments": "1}" } })),
+        piece(json!({ "index": 0, "id": "b", "type": "function", "function": { "name": "u", "arguments": "" } })),
+        piece(json!({ "index": 0, "id": "c", "function": { "name": "v", "arguments": "{}" } })),
+        piece(json!({ "index": 5, "id": "d", "function": { "name": "w" } })),
+        piece(json!({ "index": 5, "function": { "arguments": "{\"y\":2}" } })),
+        format!("data: {ended}\n\ndata: [DONE]\n\n"),
+    ]
+    .concat();
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream".to_owned();
+    let dialect = Dialect::ChatCompletions;
+    let recorded = Recorded { body: String::new(), dialect, head, name: String::new(), read: Value::Null };
+    let (answer, _) = recorded.asked(Reply::Last(recorded.with(&body))).await;
+    let calls = answer.unwrap().calls;
+    let told: Vec<_> =
+        calls.iter().map(|call| (call.id.as_str(), call.name.as_str(), call.arguments.as_str())).collect();
+    assert_eq!(told, [("a", "t", "{\"x\":1}"), ("b", "u", ""), ("c", "v", "{}"), ("d", "w", "{\"y\":2}")]);
 }
 
 /// A stream of nothing but one line, and one of a text without an end.
@@ -262,16 +312,16 @@ async fn questions_keep_to_the_rate() {
     let held = book.complete(request("shop/m", "a"), QUIET).await.unwrap_err();
     assert_eq!((held.error.code.as_str(), held.retryable, held.usage), (MODEL_HELD_BACK, true, None));
     let wait = held.retry_after.unwrap();
-    assert!(wait > Span::from_secs(8) && wait <= Span::from_secs(10), "{wait:?}");
+    assert!(wait > Span::from_secs(10) && wait <= Span::from_secs(12), "{wait:?}");
     assert!(held.error.message.contains("was not asked: its rate is used up for"), "{}", held.error.message);
     assert!(book.complete(request("shop/other", "a"), QUIET).await.is_ok());
     assert_eq!(peer.seen().len(), 2);
     // A wait of a tenth of a second is no reason to give a place away.
-    let book = limited(Some(600), None);
+    let book = limited(Some(700), None);
     let all = (0..101).map(|_| book.complete(request("shop/m", "a"), QUIET));
     assert!(futures_util::future::join_all(all).await.iter().all(Result::is_ok));
     // Tokens of the answer are reckoned with before they are used.
-    let book = limited(None, Some(600));
+    let book = limited(None, Some(700));
     let long = || ModelRequest { max_tokens: Some(100), ..request("shop/m", "a") };
     assert!(book.complete(long(), QUIET).await.is_ok());
     assert!(book.complete(long(), QUIET).await.is_ok(), "the first one has used one token of a hundred");

@@ -517,6 +517,9 @@ fn signals_and_waits() {
     let mut facts = story.facts();
     facts.kept.push(kept("k"));
     is_found(E1, &story, &facts);
+    // Also where its wait is not the one that the row shows.
+    facts.row.waiting.as_mut().unwrap().correlation_key = Some("of another".to_owned());
+    is_found(E1, &story, &facts);
     in_story(E2, |s| {
         let place = s.place(EventKind::WaitCompleted);
         let twice = s.events[place].clone();

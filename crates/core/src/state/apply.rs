@@ -183,6 +183,7 @@ impl JobState {
     fn created(&mut self, e: &event::JobCreated) {
         self.agent = e.agent.clone();
         self.agent_version.clone_from(&e.agent_version);
+        self.execution_version.clone_from(&e.execution_version);
         self.labels.clone_from(&e.labels);
         self.message = e.message.clone();
         self.parent.clone_from(&e.parent);
@@ -318,6 +319,7 @@ impl JobState {
         } else {
             self.within_run_or_disproof(&e.node)?;
         }
+        self.require_plan(&e.node)?;
         let ends = |items: &ItemsState| {
             let whole = items.stopped_by.is_none() || !success;
             items.is_over() && whole && !(e.absorbed && items.lost_by.is_some())

@@ -343,6 +343,8 @@ pub struct JobState {
     pub ended_at: Option<Timestamp>,
     /// How it ended.
     pub ending: Option<Ending>,
+    /// The version of the code that accepted it.
+    pub execution_version: String,
     /// The last claim.
     pub fence: Fence,
     /// The job.
@@ -413,6 +415,7 @@ impl JobState {
             end_requested: None,
             ended_at: None,
             ending: None,
+            execution_version: String::new(),
             fence: Fence::default(),
             id,
             labels: BTreeMap::new(),
@@ -452,7 +455,7 @@ impl JobState {
 
     /// The version of the form in which a state is kept as a checkpoint. Raise it with every change of that form: a
     /// checkpoint of another version is not read, and its job is folded from the first event.
-    pub const VERSION: u16 = 10;
+    pub const VERSION: u16 = 11;
 
     /// The hash of the canonical form of this state.
     #[must_use]

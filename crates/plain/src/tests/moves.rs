@@ -514,6 +514,8 @@ fn every_event() -> Vec<Event> {
         again(),
         over(),
         WaitCompleted { by: WaitEnd::Time, node: StepPath::from("pay") }.into(),
+        WaitCompleted { by: WaitEnd::Dropped, node: StepPath::from("pay") }.into(),
+        WaitCompleted { by: WaitEnd::Dropped, node: StepPath::from("ask") }.into(),
         misfit("k"),
         misfit("j"),
         permit(1).into(),

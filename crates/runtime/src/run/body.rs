@@ -244,12 +244,29 @@ async fn ask_about(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Opti
 fn audience(rt: &Runtime, begun: Begun, path: StepPath) -> impl Fn(&str) + Send + Sync {
     let said = AtomicU64::new(0);
     move |text| {
-        let characters = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
-        let from = said.fetch_add(characters, Ordering::Relaxed);
+        let mut from = said.fetch_add(characters(text), Ordering::Relaxed);
         let Some(attempt) = begun.attempt else { return };
-        let delta = || Delta { attempt, from, path: path.clone(), text: text.to_owned() };
-        rt.store.bus().said(begun.job, delta);
+        let delta = |text: &str| {
+            let delta = Delta { attempt, from, path: path.clone(), text: text.to_owned() };
+            from += characters(text);
+            delta
+        };
+        rt.store.bus().said(begun.job, || pieces(text).map(delta));
     }
+}
+
+fn characters(text: &str) -> u64 {
+    u64::try_from(text.chars().count()).unwrap_or(u64::MAX)
+}
+
+/// A text in pieces as followers hear them.
+fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let piece;
+        (piece, rest) = rest.split_at(rest.floor_char_boundary(limits::DELTA_BYTES_MAX));
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 async fn ask(
@@ -345,6 +362,17 @@ fn grace_after(spent: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever an answer is made of, no piece of it is long.
+    #[test]
+    fn a_long_text_is_heard_in_pieces() {
+        assert_eq!(pieces("").count(), 0);
+        for text in ["a".repeat(10_000), "\u{1f642}".repeat(5_000)] {
+            let all: Vec<&str> = pieces(&text).collect();
+            assert_eq!(all.concat(), text);
+            assert!(all.len() > 2 && all.iter().all(|piece| piece.len() <= limits::DELTA_BYTES_MAX));
+        }
+    }
 
     /// What leaves the process needs more written than a function, and a permission more than any other fact.
     #[test]

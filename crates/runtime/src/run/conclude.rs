@@ -15,7 +15,7 @@ use super::bodies::{Bodies, Ended, Position, UnderWay};
 use super::prepared::Said;
 use super::{Run, Stop, doubt, permit, step};
 use crate::error::OpError;
-use crate::ports::ModelError;
+use crate::ports::{MODEL_HELD_BACK, ModelError};
 
 impl<'r> Run<'r> {
     /// Takes in what a body has said, and what follows from it.
@@ -47,7 +47,9 @@ impl<'r> Run<'r> {
                 bodies.beside(self.flush(Purpose::Record)).await?;
             }
             match said {
-                Said::Model(Err(ModelError { retry_after, .. }), ..) => self.hold_question(&path, &error, retry_after),
+                Said::Model(Err(ModelError { retry_after, .. }), ..) if error.code == MODEL_HELD_BACK => {
+                    self.hold_question(&path, &error, retry_after);
+                }
                 _ => self.wait_to_leave(&path, &error, bodies).await,
             }
             return Ok(());

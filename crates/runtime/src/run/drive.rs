@@ -163,6 +163,8 @@ impl<'r> Run<'r> {
         let mut room = Places::new(self.bound(), bodies.of_nodes());
         // Steps that are to be performed; whether one was decided that is not; whether there is more than the draft has room for.
         let (mut ready, mut decided, mut more) = (Vec::new(), false, false);
+        // Items that do not begin for now are none that could go on.
+        let behind = steps.iter().filter(|step| self.is_behind_held(&self.held, step)).count();
         // Calls that a run before this one has left take their places first: however often a job is taken over, not more of its
         // calls are open than a unit can tell of.
         let (left, others): (Vec<_>, Vec<_>) = steps.iter().partition(|step| self.has_open_call(&step.path));
@@ -177,8 +179,11 @@ impl<'r> Run<'r> {
             if overtaken.contains(&step.node.id) {
                 continue;
             }
+            if behind > 0 && self.is_behind_held(&self.held, step) {
+                continue;
+            }
             if bodies.has(&step.path) {
-                if step.path.item().is_some() && self.state().step_status(&step.path) == StepStatus::Pending {
+                if step.path.item().is_some() && self.state().step_status(&step.path.base()) == StepStatus::Pending {
                     overtaken.insert(step.node.id.clone());
                 }
                 if self.is_stopped(&step.path) {
@@ -228,7 +233,7 @@ impl<'r> Run<'r> {
         if decided || (begun && more) {
             return Ok(None);
         }
-        if !begun && steps.is_empty() && bodies.is_empty() {
+        if !begun && steps.len() == behind && bodies.is_empty() {
             return self.release().await;
         }
         if !bodies.is_empty() {

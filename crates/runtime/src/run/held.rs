@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use aetheris_core::event::{JobWaiting, RequeueReason};
+use aetheris_core::event::{Event, JobWaiting, RequeueReason};
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::CompiledPlan;
+use aetheris_core::plan::{CompiledPlan, Step};
 use aetheris_core::schedule::{self, Due};
 use aetheris_core::state::{Blocked, JobState};
+use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::Purpose;
 use tokio::time::Instant;
@@ -44,6 +45,14 @@ impl<'r> Run<'r> {
         let until = Some(Instant::now() + pause.to_std());
         let release = Release::Requeue(pause, RequeueReason::RateLimited);
         self.held.insert(path.clone(), Held { position, release, until });
+    }
+
+    /// Whether a step is an item that does not begin yet: another one of its map waits for its model's provider, and this one
+    /// would as well.
+    pub(super) fn is_behind_held(&self, held: &BTreeMap<StepPath, Held>, step: &Step<'_>) -> bool {
+        let begins = step.path.item().is_some() && self.state().step_status(&step.path.base()) == StepStatus::Pending;
+        let rate = |held: &Held| matches!(held.release, Release::Requeue(_, RequeueReason::RateLimited));
+        begins && held.iter().any(|(path, held)| path.node() == step.path.node() && path.item().is_some() && rate(held))
     }
 
     /// Whether what was decided about a step that waits holds on a state that was read again. Kept signals are counted anew.
@@ -183,11 +192,25 @@ impl<'r> Run<'r> {
                 all = false;
                 break;
             }
+            // It was decided on without those before it: the next run decides again on a key that one of them has, or with all
+            // waits in use.
+            if blocked && facts.iter().any(|fact| self.cannot_wait(fact)) {
+                all = false;
+                continue;
+            }
             self.draft.expect_signals(expected);
             self.take(facts)?;
             blocked = true;
         }
         Ok((blocked, all))
+    }
+
+    /// Whether the job cannot begin to wait as a fact says.
+    fn cannot_wait(&self, fact: &Fact) -> bool {
+        let Event::JobWaiting(JobWaiting { correlation_key: Some(key), node, .. }) = &fact.event else { return false };
+        let waits = &self.state().waits;
+        let own = waits.get(key).is_some_and(|wait| wait.node == *node);
+        !own && (waits.contains_key(key) || waits.len() >= limits::JOB_WAITS_MAX)
     }
 
     /// Whether something could go on, now that the job is blocked on what waits.
@@ -199,7 +222,7 @@ impl<'r> Run<'r> {
         let due = schedule::due(self.state(), &self.plan, self.bound(), &mut self.cursor.clone(), |path| {
             rests.contains_key(path)
         });
-        !matches!(due, Due::Open(steps) if steps.is_empty())
+        !matches!(due, Due::Open(steps) if steps.iter().all(|step| self.is_behind_held(rests, step)))
     }
 
     /// What is left of the delay before a step's next try.

@@ -176,6 +176,14 @@ struct Run<'r> {
     writes: u64,
 }
 
+/// A job that other code has accepted goes on, and the log says so: once for each claim.
+fn note_version(rt: &Runtime, state: &JobState) {
+    let (accepted_by, own) = (&state.execution_version, &rt.settings.execution_version);
+    if accepted_by != own {
+        tracing::warn!(job = %state.id, %accepted_by, %own, "a job of another version goes on");
+    }
+}
+
 /// Runs a claimed job until it ends, blocks, is given back or is lost.
 ///
 /// # Errors
@@ -190,6 +198,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
     if loaded.state.fence != claimed.fence || loaded.state.status != JobStatus::Running {
         return Ok(RunEnd::Lost);
     }
+    note_version(rt, &loaded.state);
     let Some(followed) = loaded.state.followed_plan() else {
         return end::fail_unplanned(rt, loaded, claimed.fence).await;
     };

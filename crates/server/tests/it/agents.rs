@@ -9,6 +9,7 @@ use aetheris_store::system::ManualClock;
 use axum::body::Body;
 use axum::http::Request;
 use futures_util::FutureExt;
+use serde_json::json;
 
 use crate::bed::{APPROVE, Bed};
 
@@ -91,6 +92,24 @@ async fn the_form_of_agent_files_is_published() {
     let bed = Bed::new();
     let reply = bed.get("/api/schema/agent").await;
     assert_eq!(reply.is(200)["properties"]["agent"]["type"], "string");
+}
+
+/// What a plan may be that a model makes is published as well, and takes the plans that are taken.
+#[tokio::test]
+async fn the_form_of_plans_is_published() {
+    let bed = Bed::new();
+    let schema = bed.get("/api/schema/plan").await.is(200).clone();
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let plan = json!({ "nodes": [{ "id": "pay", "kind": "tool", "tool": "pay", "input": { "cents": 1 } }] });
+    assert!(validator.is_valid(&plan));
+    for wrong in [
+        json!({}),
+        json!({ "nodes": [] , "agent": "a" }),
+        json!({ "nodes": [{ "id": "pay", "kind": "tool", "tool": "pay", "unknown": 1 }] }),
+        json!({ "nodes": [{ "id": "pay", "kind": "conjure" }] }),
+    ] {
+        assert!(!validator.is_valid(&wrong), "{wrong}");
+    }
 }
 
 /// Lets so much time pass, and everybody see it.

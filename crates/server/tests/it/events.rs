@@ -319,7 +319,7 @@ async fn a_stream_brings_what_models_say() {
     let attempt = AttemptId::from_u128(7);
     let say = |job: &str, path: &str, from: u64, text: &str| {
         let delta = || Delta { attempt, from, path: path.into(), text: text.to_owned() };
-        bed.store.bus().said(job.parse().unwrap(), delta);
+        bed.store.bus().said(job.parse().unwrap(), || Some(delta()));
     };
     say(&job, "early", 0, "nobody listens yet");
     let mut body = bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await.into_body().into_data_stream();
@@ -344,10 +344,15 @@ async fn a_stream_brings_what_models_say() {
     for from in 0..2 * u64::try_from(limits::DELTAS_HELD_MAX).unwrap() {
         say(&job, "tell", from, "x");
     }
-    bed.call("POST", &format!("/api/jobs/{job}/resume"), "").await.is(202);
     let told = body.next().await.unwrap().unwrap();
     let first: Value =
         serde_json::from_slice(told.strip_prefix(b"event: delta\ndata: ").unwrap().trim_ascii_end()).unwrap();
     assert_eq!((&first["from"], first["text"].as_str().map(str::len)), (&json!(256), Some(256)));
+    // However much models say, facts come between.
+    for text in ["y".repeat(200_000), "z".to_owned()] {
+        say(&job, "loud", 0, &text);
+    }
+    bed.call("POST", &format!("/api/jobs/{job}/resume"), "").await.is(202);
     assert!(body.next().await.unwrap().unwrap().starts_with(b"id: 4\n"));
+    assert!(body.next().await.unwrap().unwrap().starts_with(b"event: delta\n"));
 }

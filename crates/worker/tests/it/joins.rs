@@ -478,3 +478,60 @@ async fn a_race_that_is_won_at_once_waits_for_no_body() {
     assert_eq!(world.state(job).await.node_status(&"a".into()), StepStatus::Running);
     release.notify_one();
 }
+
+/// A wait whose key another one has that begins in the same unit is decided on once that one stands.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_a_question_has_is_used_by_the_wait_beside_it() {
+    let world = World::new();
+    let nodes = "    - { id: x, kind: transform, output: 1 }\n    - { id: y, kind: transform, output: 2 }\n    \
+        - { id: ask, kind: tool, tool: person }\n    \
+        - { id: w, kind: wait, needs: [x, y], join: any, on_failure: fail_safe, wait_type: human, correlation_key: \"{{ job.id }}/ask\" }\n";
+    let person = "tools:\n  person: { kind: human, question: Well? }\n";
+    world.put(&agent(4, nodes).replace("tools:\n", person)).await;
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    loop {
+        let state = world.until(job, &[JobStatus::Parked, JobStatus::Failed]).await;
+        assert_eq!(state.status, JobStatus::Parked, "{:?}", state.ending);
+        if state.node_status(&"w".into()) == StepStatus::Failed {
+            assert_eq!(state.steps[&"w".into()].error.as_ref().unwrap().code, "correlation_key_used");
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    world.signal(job, &format!("{job}/ask"), json!("yes")).await.unwrap();
+    assert_eq!(world.done(job).await.status, JobStatus::Completed);
+}
+
+/// Who ended first is seen nowhere: outputs stand in the order of the nodes' names, and so does the answer of a job without one.
+#[tokio::test(start_paused = true)]
+async fn the_answer_does_not_depend_on_which_step_ended_first() {
+    let mut answers = Vec::new();
+    for order in [["a", "b"], ["b", "a"]] {
+        let world = World::new();
+        world.put(&agent(2, &(call("b", "") + &call("a", "")))).await;
+        let (of_a, a_reached, a_goes) = hold(done(json!("of a")));
+        let (of_b, b_reached, b_goes) = hold(done(json!("of b")));
+        world.tools.next("a", [of_a]);
+        world.tools.next("b", [of_b]);
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        a_reached.notified().await;
+        b_reached.notified().await;
+        for name in order {
+            if name == "a" {
+                a_goes.notify_one()
+            } else {
+                b_goes.notify_one()
+            }
+            while world.state(job).await.node_status(&name.into()) != StepStatus::Completed {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let state = world.done(job).await;
+        let names: Vec<String> = state.steps.keys().map(ToString::to_string).collect();
+        answers.push((world.result(job).await, names));
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0].1, ["a", "b"]);
+}

@@ -1,6 +1,7 @@
 //! The same work for each item of a list.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aetheris_core::event::{DoubtOutcome, Failure, Then};
@@ -10,8 +11,10 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
-use aetheris_runtime::ToolOutcome;
+use aetheris_core::time::Span;
 use aetheris_runtime::ops::Resolution;
+use aetheris_runtime::ports::MODEL_HELD_BACK;
+use aetheris_runtime::{Heard, ModelAnswer, ModelError, ModelRequest, Models, ToolOutcome};
 use serde_json::{Value, json};
 
 use crate::world::{Act, World, did_not_happen, done, happened, hold, unknown};
@@ -599,4 +602,56 @@ async fn a_lost_map_ends_before_its_job() {
     release.notify_one();
     let state = world.done(job).await;
     assert_eq!(error(&state), ("gone: item 1: never".to_owned(), Some("m".to_owned())));
+}
+
+/// While an item waits for its model's provider no other one begins: a long list does not become as many open questions.
+#[tokio::test(start_paused = true)]
+async fn a_map_whose_items_are_held_back_begins_no_others() {
+    struct Limited(std::sync::Mutex<Vec<tokio::time::Instant>>);
+    impl Models for Limited {
+        fn complete<'a>(
+            &'a self,
+            request: ModelRequest,
+            _: Heard<'a>,
+        ) -> aetheris_store::Boxed<'a, Result<ModelAnswer, ModelError>> {
+            // One each ten seconds, as a bucket of one has it.
+            let mut left = self.0.lock().unwrap();
+            let now = tokio::time::Instant::now();
+            let next = left.last().map_or(now, |last| *last + Duration::from_secs(10));
+            let answer = if next <= now {
+                left.push(now);
+                Ok(ModelAnswer::text("m", request.prompt, aetheris_core::event::Usage::default()))
+            } else {
+                let held = ModelError::new(Failure::new(MODEL_HELD_BACK, "later"), true);
+                Err(ModelError { retry_after: Some(Span::from_std(next - now)), ..held })
+            };
+            Box::pin(std::future::ready(answer))
+        }
+
+        fn knows(&self, _: &str) -> Result<(), String> {
+            Ok(())
+        }
+    }
+    let mut world = World::new();
+    let map = "{ id: m, kind: map, over: \"{{ message.list }}\", concurrency: 3, do: { kind: llm, model: p/m, prompt: \"{{ item }}\" } }";
+    world.put(&format!("agent: a\nretry: {{ max_attempts: 1 }}\nplan:\n  nodes:\n    - {map}\n")).await;
+    world.rt.models = Arc::new(Limited(std::sync::Mutex::default()));
+    let _process = world.start("w");
+    let began = tokio::time::Instant::now();
+    let job = world.submit("a", list(20)).await;
+    let state = loop {
+        let state = world.state(job).await;
+        let open =
+            state.steps.iter().filter(|(path, step)| path.item().is_some() && step.status == StepStatus::Running);
+        assert!(open.count() <= 3);
+        if state.status.is_terminal() {
+            break state;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+    let took = began.elapsed().as_secs();
+    assert!((190..230).contains(&took), "each leaves as soon as it may: {took} s");
+    let claims = world.kinds(job).await.iter().filter(|kind| **kind == "job_claimed").count();
+    assert!(claims <= 45, "{claims} claims of 20 questions");
 }

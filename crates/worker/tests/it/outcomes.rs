@@ -456,7 +456,7 @@ async fn a_question_that_is_held_back_holds_no_slot_and_counts_no_try() {
         let began = tokio::time::Instant::now();
         let process = world.start("w");
         let job = world.submit("a", json!({})).await;
-        let mut follower = process.rt.store.bus().follow(job);
+        let mut follower = process.rt.store.bus().listen(job);
         let state = world.done(job).await;
         assert_eq!((state.status, state.steps[&"n".into()].tries), (JobStatus::Completed, 1));
         let waited = began.elapsed().as_secs();

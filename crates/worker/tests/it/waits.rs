@@ -50,6 +50,22 @@ async fn a_signal_ends_its_wait_once_and_for_ever() {
     process.kill();
 }
 
+/// Each kind of wait that something outside ends.
+#[tokio::test(start_paused = true)]
+async fn a_signal_ends_a_wait_of_every_kind() {
+    for kind in ["human", "signal", "webhook"] {
+        let world = World::new();
+        let wait = format!("{{ id: ask, kind: wait, wait_type: {kind}, correlation_key: k }}");
+        world.put(&format!("agent: a\nplan:\n  nodes:\n    - {wait}\n")).await;
+        let _process = world.start("w");
+        let job = world.submit("a", json!({})).await;
+        world.until(job, &[JobStatus::Waiting]).await;
+        assert_eq!(world.signal(job, "k", json!(kind)).await.unwrap(), SignalAnswer::Delivered);
+        assert_eq!(world.done(job).await.status, JobStatus::Completed);
+        assert_eq!(world.result(job).await, json!(kind));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_signal_before_its_wait_is_kept_and_consumed() {
     let world = World::new();

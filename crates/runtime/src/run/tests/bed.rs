@@ -56,7 +56,7 @@ pub(super) struct Bed {
 
 pub(super) fn tool(effect: EffectClass, on_in_doubt: Vec<DoubtPolicy>) -> Tool {
     let kind = ToolKind::Function("f".to_owned());
-    Tool { on_in_doubt, ..Tool::new(effect, kind) }
+    Tool { on_in_doubt, version: Some("2".to_owned()), ..Tool::new(effect, kind) }
 }
 
 pub(super) fn calls_tool() -> NodeKind {

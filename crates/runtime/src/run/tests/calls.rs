@@ -71,10 +71,14 @@ fn each_permit_carries_the_key_and_the_input_of_the_first() {
     bed.rested();
     let prepared = bed.ask(step::prepare).unwrap();
     let asked = prepared.facts.iter().find_map(|fact| match &fact.event {
-        Event::ToolInvocationStarted(asked) => Some((asked.permit, asked.input.clone(), asked.key)),
+        Event::ToolInvocationStarted(asked) => {
+            Some((asked.permit, asked.input.clone(), asked.key, asked.tool_version.clone()))
+        }
         _ => None,
     });
-    assert_eq!(asked, Some((2, None, first.key)), "the input is recorded with the first permit alone");
+    let version = first.tool.version.clone();
+    assert!(version.is_some(), "the tool of the bed has one");
+    assert_eq!(asked, Some((2, None, first.key, version)), "the input is recorded with the first permit alone");
     let Next::Perform(Body::Call(second, Role::Permit(permit))) = prepared.next else { panic!("no call") };
     assert_eq!((second.input, second.key, second.try_number), (first.input, first.key, 2));
     assert_eq!((permit.number, second.permit.map(|permit| permit.number)), (2, Some(2)));

@@ -151,14 +151,27 @@ fn a_disproof_tells_how_long_the_call_had_to_settle() {
 
 #[test]
 fn an_answer_that_is_none_leads_to_the_next_policy_with_both_reasons() {
-    let mut bed = doubted(vec![ask(), Human]);
-    let asked = question(&mut bed);
-    let error = Failure::new("down", "no route");
-    let outcome = ToolOutcome::Unknown { error, retry_after: None, timeout: false };
-    assert_eq!(bed.conclude(Said::Reconciled(outcome, asked, clocks(9, false))).0, ["step_in_doubt"]);
-    let doubt = bed.state.steps[&"n".into()].doubt.clone().unwrap();
-    assert_eq!(doubt.policy, 1);
-    assert!(doubt.reason.ends_with("; `look` did not tell: no route"), "{}", doubt.reason);
+    let error = || Failure::new("down", "no route");
+    let unknown = |timeout| ToolOutcome::Unknown { error: error(), retry_after: None, timeout };
+    let not_sent = |permanent| ToolOutcome::NotSent { error: error(), permanent };
+    // Where nobody knows, nothing is concluded: also not from "there is no such thing".
+    for outcome in [
+        unknown(false),
+        unknown(true),
+        not_sent(false),
+        not_sent(true),
+        ToolOutcome::RefusedRetryable { error: error(), retry_after: None },
+        ToolOutcome::RefusedPermanent(error()),
+    ] {
+        let mut bed = doubted(vec![ask(), Human]);
+        let asked = question(&mut bed);
+        let told = format!("{outcome:?}");
+        let how = if matches!(outcome, ToolOutcome::NotSent { .. }) { "could not be asked" } else { "did not tell" };
+        assert_eq!(bed.conclude(Said::Reconciled(outcome, asked, clocks(9, false))).0, ["step_in_doubt"], "{told}");
+        let doubt = bed.state.steps[&"n".into()].doubt.clone().unwrap();
+        assert_eq!(doubt.policy, 1, "{told}");
+        assert!(doubt.reason.ends_with(&format!("; `look` {how}: no route")), "{told}: {}", doubt.reason);
+    }
 }
 
 #[test]
