@@ -150,9 +150,9 @@ impl Endpoint {
     ) -> Result<ModelAnswer, ModelError> {
         let time = request.timeout.min(self.config.timeout);
         let deadline = Deadline::after(time);
-        // Held until the answer is read. The room is never closed.
+        // Held until the answer is read. The room is never closed. Whoever waits longer would have no time for its answer.
         let _place = match &self.room {
-            Some(room) => match deadline.at_most(WAIT_HELD_MAX).within(room.acquire()).await {
+            Some(room) => match deadline.at_most(WAIT_HELD_MAX.min(time / 2)).within(room.acquire()).await {
                 Ok(place) => {
                     self.crowd.store(0, Ordering::Relaxed);
                     place.ok()

@@ -94,7 +94,7 @@ pub struct Bench {
     /// Fewer rounds: rougher figures, sooner
     #[arg(long)]
     pub quick: bool,
-    /// Only these parts: steps, http, signals, replay, restart, readers, memory; may be repeated. Only on request: large
+    /// Only these parts: steps, plans, http, signals, replay, restart, readers, memory; may be repeated. Only on request: large
     /// (the lists and the check of two million jobs; it takes a quarter of an hour and 5 GB)
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,

@@ -521,13 +521,11 @@ mod tests {
         }
     }
 
-    /// Every test that keeps a bug away, in the last column: `module::name` or `crate: name`, where `…` stands for the
-    /// rest of a name.
-    #[test]
-    fn every_test_of_a_bug_that_was_found_is_there() {
+    /// The tests in the last column of a page's tables, as `module::name` or `crate: name`, where `…` stands for the rest of
+    /// a name: how many are there, and those that are not.
+    fn tests_named(page: &str) -> (usize, Vec<String>) {
         const WORDS_MIN: usize = 3;
         let functions = functions();
-        let page = fs::read_to_string(Path::new(ROOT).join("docs/bugs-found.md")).unwrap();
         let (mut known, mut lost) = (0, vec![]);
         for row in page.lines().filter(|line| line.starts_with('|')) {
             let tests = row.trim_end_matches(['|', ' ']).rsplit(" | ").next().unwrap_or_default();
@@ -545,7 +543,25 @@ mod tests {
                 lost.extend((!found).then(|| quoted.to_owned()));
             }
         }
+        (known, lost)
+    }
+
+    /// Every test that keeps a bug away.
+    #[test]
+    fn every_test_of_a_bug_that_was_found_is_there() {
+        let page = fs::read_to_string(Path::new(ROOT).join("docs/bugs-found.md")).unwrap();
+        let (known, lost) = tests_named(&page);
         assert!(lost.is_empty(), "no test is called {lost:#?}");
         assert!(known > 400, "{known} names were found: the page is read wrongly");
+    }
+
+    /// Every test by which a sentence of the specification is held.
+    #[test]
+    fn every_test_of_a_sentence_of_the_specification_is_there() {
+        let page = fs::read_to_string(Path::new(ROOT).join("TESTING.md")).unwrap();
+        let (_, table) = page.split_once("## SPEC §5 and §6").unwrap();
+        let (known, lost) = tests_named(table.split("\n## ").next().unwrap());
+        assert!(lost.is_empty(), "no test is called {lost:#?}");
+        assert!(known > 150, "{known} names were found: the page is read wrongly");
     }
 }

@@ -10,6 +10,7 @@ mod http;
 mod large;
 mod memory;
 mod place;
+mod plans;
 mod readers;
 mod replay;
 mod restart;
@@ -44,6 +45,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Steps,
+    Plans,
     Http,
     Signals,
     Replay,
@@ -54,13 +56,23 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 8] =
-        [Self::Steps, Self::Http, Self::Signals, Self::Replay, Self::Restart, Self::Readers, Self::Memory, Self::Large];
+    const ALL: [Self; 9] = [
+        Self::Steps,
+        Self::Plans,
+        Self::Http,
+        Self::Signals,
+        Self::Replay,
+        Self::Restart,
+        Self::Readers,
+        Self::Memory,
+        Self::Large,
+    ];
 
     /// As `--only` names it.
     const fn name(self) -> &'static str {
         match self {
             Self::Steps => "steps",
+            Self::Plans => "plans",
             Self::Http => "http",
             Self::Signals => "signals",
             Self::Replay => "replay",
@@ -138,6 +150,10 @@ async fn measure(plan: &Plan, rows: &mut Rows, context: &Context) -> Result<(), 
         note("steps");
         steps::measure(plan, rows).await?;
     }
+    if plan.wants(Part::Plans) {
+        note("steps at once, maps, loops and child jobs");
+        plans::measure(plan, rows).await?;
+    }
     if plan.wants(Part::Http) {
         note("jobs over HTTP");
         http::measure(plan, bare, rows).await?;
@@ -182,7 +198,7 @@ mod tests {
         assert_eq!(error.exit(), Exit::Usage);
         assert_eq!(
             error.to_string(),
-            "--only: nothing is called `nope`; there are steps, http, signals, replay, restart, readers, memory, large"
+            "--only: nothing is called `nope`; there are steps, plans, http, signals, replay, restart, readers, memory, large"
         );
     }
 }
