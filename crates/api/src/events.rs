@@ -3,13 +3,14 @@
 //! The table stands beside the payloads of the core and is held to them by a test: the same kinds, the same fields, and
 //! of each the same that must be there.
 
+mod models;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use aetheris_core::disproof::Grounds;
 use aetheris_core::event::{
-    BranchStatus, DoubtOutcome, EventKind, FinishReason, InvocationOutcome, Judge, RequeueReason, Resolver, SkipReason,
-    Then,
+    BranchStatus, DoubtOutcome, EventKind, InvocationOutcome, Judge, RequeueReason, Resolver, SkipReason, Then,
 };
 use utoipa::openapi::schema::{
     AdditionalProperties, AnyOfBuilder, ArrayBuilder, Discriminator, Object, ObjectBuilder, OneOfBuilder, Schema, Type,
@@ -88,7 +89,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
             ("absorbed", MAY, yes_or_no),
             ("error", MAY, failure),
             ("given_up", MAY, yes_or_no),
-            ("model", MAY, model),
+            ("model", MAY, models::model),
             ("node", MUST, text),
             ("output", MAY, any),
             ("result", MUST, named::<schema::Result>),
@@ -100,7 +101,7 @@ const PAYLOADS: &[(EventKind, &[Field])] = &[
     ),
     (
         EventKind::NodeRetryScheduled,
-        &[("after_us", MUST, count), ("error", MUST, failure), ("model", MAY, model), ("node", MUST, text)],
+        &[("after_us", MUST, count), ("error", MUST, failure), ("model", MAY, models::model), ("node", MUST, text)],
     ),
     (EventKind::NodeSkipped, &[("node", MUST, text), ("reason", MUST, skip_reason)]),
     (
@@ -436,16 +437,6 @@ fn failure() -> Form {
         .into()
 }
 
-fn usage() -> Form {
-    let fields: [Field; 4] = [
-        ("cached_tokens", MAY, count),
-        ("completion_tokens", MUST, count),
-        ("prompt_tokens", MUST, count),
-        ("reasoning_tokens", MAY, count),
-    ];
-    object(&fields, "What a model call used.").into()
-}
-
 fn turn() -> Form {
     let fields: [Field; 2] = [("calls", MAY, calls), ("reply", MAY, text)];
     let said =
@@ -463,31 +454,6 @@ fn calls() -> Form {
     ];
     let call = object(&fields, "A call that a model has asked for; without `tool` its loop has none of that name.");
     ArrayBuilder::new().items(call).into()
-}
-
-fn model() -> Form {
-    let fields: [Field; 5] = [
-        ("finish", MAY, finish),
-        ("model", MUST, text),
-        ("parameters", MAY, parameters),
-        ("prompt_hash", MUST, named::<schema::Digest>),
-        ("usage", MUST, usage),
-    ];
-    object(&fields, "Which model answered what.").into()
-}
-
-fn finish() -> Form {
-    names_of(FinishReason::ALL.map(FinishReason::as_str)).into()
-}
-
-fn parameters() -> Form {
-    let fields: [Field; 4] = [
-        ("format", MAY, || names_of(["json", "text"]).into()),
-        ("max_tokens", MAY, count),
-        ("model", MUST, text),
-        ("temperature", MAY, || ObjectBuilder::new().schema_type(Type::Number).into()),
-    ];
-    object(&fields, "How the model was asked.").into()
 }
 
 fn signal() -> Form {

@@ -220,7 +220,7 @@ fn step_event(kind: EventKind, [a, b, c]: [u8; 3]) -> Option<Event> {
         }
         EventKind::NodeFinished => NodeFinished {
             given_up: c > 250,
-            model: optional(c, model),
+            model: optional(c, model).map(Box::new),
             output: optional(b, value),
             verdict: optional(a / 32, |b| of(&Verdict::ALL, b)),
             ..NodeFinished::new(node, of(&results, c))

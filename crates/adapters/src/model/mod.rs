@@ -5,6 +5,7 @@ mod endpoint;
 mod messages;
 mod rate;
 mod scripted;
+mod sse;
 mod stream;
 mod told;
 

@@ -1,19 +1,13 @@
 //! An answer as it is streamed: server-sent events, put together by the dialect. Half of one is no answer: what ends without
 //! the dialect's last event has failed, whatever has come of it.
 
-use std::error::Error;
-use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aetheris_runtime::ports::Heard;
-use bytes::Bytes;
-use futures_util::StreamExt;
 use reqwest::Response;
-use sse_stream::SseStream;
 
 use super::endpoint::{ANSWER_BYTES_MAX, Parsed};
+use super::sse::Events;
 use super::{Dialect, chat, messages};
 use crate::exchange::{Deadline, Elapsed, cause};
 
@@ -93,76 +87,30 @@ pub(super) async fn read(
     deadline: Deadline,
     heard: Heard<'_>,
 ) -> Result<Parsed, Unread> {
-    let wire = Arc::new(Wire { pieces: AtomicUsize::new(0), unmade: AtomicUsize::new(0) });
-    let below = Arc::clone(&wire);
-    let bytes = response.bytes_stream().map(move |piece| {
-        let piece = piece.map_err(|error| Broken::Connection(cause(&error)))?;
-        below.pieces.fetch_add(1, Ordering::Relaxed);
-        let waiting = below.unmade.fetch_add(piece.len(), Ordering::Relaxed).saturating_add(piece.len());
-        if waiting > ANSWER_BYTES_MAX { Err(Broken::TooLarge) } else { Ok(piece) }
-    });
-    // A last event that no empty line ends is one all the same, where the connection has ended in good order.
-    let end = futures_util::stream::once(std::future::ready(Ok(Bytes::from_static(b"\n\n"))));
-    let mut events = std::pin::pin!(SseStream::from_bytes_stream(bytes.chain(end)));
-    let mut pieces = Pieces::of(dialect);
+    let mut response = response;
+    let (mut events, mut pieces) = (Events::default(), Pieces::of(dialect));
     loop {
-        let before = wire.pieces.load(Ordering::Relaxed);
-        let event = match deadline.at_most(SILENCE_MAX).within(events.next()).await {
-            Ok(event) => event,
+        // Comments come as bytes too: by them a provider says that it is still there.
+        let piece = match deadline.at_most(SILENCE_MAX).within(response.chunk()).await {
+            Ok(piece) => piece.map_err(|error| Unread::Broken(cause(&error)))?,
             Err(Elapsed) if deadline.is_over() => return Err(Unread::TimedOut),
-            // It has said that it is still there.
-            Err(Elapsed) if wire.pieces.load(Ordering::Relaxed) != before => continue,
             Err(Elapsed) => return Err(Unread::Silent),
         };
-        let event = match event {
-            Some(Ok(event)) => event,
-            Some(Err(sse_stream::Error::Body(error))) => return Err(broken(error.as_ref())),
-            Some(Err(error)) => return Err(Unread::Broken(error.to_string())),
-            None => return Err(Unread::Truncated),
+        let whole = match &piece {
+            Some(piece) => events.feed(piece),
+            None => events.end(),
         };
-        wire.unmade.store(0, Ordering::Relaxed);
-        let Some(data) = event.data else { continue };
-        let step = pieces.take(&data, heard).map_err(Unread::Broken)?;
-        if pieces.size() > ANSWER_BYTES_MAX {
+        for data in whole.map_err(|error| Unread::Broken(error.to_string()))? {
+            match pieces.take(&data, heard).map_err(Unread::Broken)? {
+                Step::More => {}
+                Step::Last => return Ok(pieces.whole()),
+            }
+        }
+        if events.held().max(pieces.size()) > ANSWER_BYTES_MAX {
             return Err(Unread::TooLarge);
         }
-        match step {
-            Step::More => {}
-            Step::Last => return Ok(pieces.whole()),
+        if piece.is_none() {
+            return Err(Unread::Truncated);
         }
-    }
-}
-
-/// What has come below the events.
-struct Wire {
-    /// How many pieces.
-    pieces: AtomicUsize,
-    /// Bytes of which no event has been made yet: a line without an end would be kept whole.
-    unmade: AtomicUsize,
-}
-
-/// What the bytes below the events fail with.
-#[derive(Debug)]
-enum Broken {
-    Connection(String),
-    TooLarge,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connection(cause) => f.write_str(cause),
-            Self::TooLarge => f.write_str("an event is too large"),
-        }
-    }
-}
-
-impl Error for Broken {}
-
-fn broken(error: &(dyn Error + 'static)) -> Unread {
-    match crate::exchange::find::<Broken>(error) {
-        Some(Broken::TooLarge) => Unread::TooLarge,
-        Some(Broken::Connection(cause)) => Unread::Broken(cause.clone()),
-        None => Unread::Broken(cause(error)),
     }
 }

@@ -155,7 +155,7 @@ pub struct NodeFinished {
     pub given_up: bool,
     /// The model call behind it.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub model: Option<ModelRecord>,
+    pub model: Option<Box<ModelRecord>>,
     /// The step.
     pub node: StepPath,
     /// A plain step's output. A ledger step's is its effect, a wait's is its signal's payload.
@@ -208,7 +208,7 @@ pub struct NodeRetryScheduled {
     pub error: Failure,
     /// What a model used for an answer that could not be taken. Absent in events of earlier builds.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub model: Option<ModelRecord>,
+    pub model: Option<Box<ModelRecord>>,
     /// The step.
     pub node: StepPath,
 }

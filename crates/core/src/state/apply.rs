@@ -345,7 +345,7 @@ impl JobState {
         } else if success && step.output.is_none() {
             step.output = Some(untold_output(step));
         }
-        self.count_tokens(&e.node, e.model.as_ref());
+        self.count_tokens(&e.node, e.model.as_deref());
         if success || e.absorbed {
             self.reclaims = 0;
         }
@@ -368,7 +368,7 @@ impl JobState {
         }
         step.error = Some(e.error.clone());
         step.retry_delay = Some(Span::from_micros(e.after_us));
-        self.count_tokens(&e.node, e.model.as_ref());
+        self.count_tokens(&e.node, e.model.as_deref());
         Ok(())
     }
 

@@ -489,6 +489,14 @@ fn moments() -> Vec<(&'static str, Vec<Event>)> {
     ]
 }
 
+fn rate_limited() -> Event {
+    JobRequeued { after_us: Some(5), reason: RequeueReason::RateLimited }.into()
+}
+
+fn waited(node: &str, by: WaitEnd) -> Event {
+    WaitCompleted { by, node: StepPath::from(node) }.into()
+}
+
 fn every_event() -> Vec<Event> {
     let mut all = vec![
         story::created().into(),
@@ -496,7 +504,7 @@ fn every_event() -> Vec<Event> {
         claim(),
         requeued(),
         retrying(),
-        JobRequeued { after_us: Some(5), reason: RequeueReason::RateLimited }.into(),
+        rate_limited(),
         waiting("ask", Some("k"), WaitType::Signal).into(),
         waiting("ask", Some("k"), WaitType::Human).into(),
         paused(),
@@ -513,9 +521,7 @@ fn every_event() -> Vec<Event> {
         started(2),
         again(),
         over(),
-        WaitCompleted { by: WaitEnd::Time, node: StepPath::from("pay") }.into(),
-        WaitCompleted { by: WaitEnd::Dropped, node: StepPath::from("pay") }.into(),
-        WaitCompleted { by: WaitEnd::Dropped, node: StepPath::from("ask") }.into(),
+        waited("pay", WaitEnd::Time),
         misfit("k"),
         misfit("j"),
         permit(1).into(),
@@ -555,15 +561,20 @@ fn every_event() -> Vec<Event> {
             all.push(gave(path, verdict));
         }
     }
+    all.extend(["pay", "ask"].map(|node| waited(node, WaitEnd::Dropped)));
     for by in [Resolver::Operator, Resolver::Policy, Resolver::Reconcile, Resolver::LateDeposit] {
         all.extend(DoubtOutcome::ALL.map(|outcome| resolved(by, outcome)));
         all.push(of_permit(9, resolved(by, DoubtOutcome::Happened)));
     }
-    // Of a timer that fires E6 asks whether it was set.
+    nothing_is_missing(&all);
+    all
+}
+
+/// Of a timer that fires E6 asks whether it was set.
+fn nothing_is_missing(all: &[Event]) {
     let drawn: BTreeSet<EventKind> = all.iter().map(Event::kind).collect();
     let missing: Vec<_> = EventKind::ALL.iter().copied().filter(|kind| !drawn.contains(kind)).collect();
     assert_eq!(missing, [EventKind::TimerFired]);
-    all
 }
 
 const OUTCOMES: [InvocationOutcome; 5] = [

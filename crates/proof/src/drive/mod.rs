@@ -6,6 +6,7 @@
 
 pub mod cells;
 pub mod client;
+mod files;
 pub mod fleet;
 pub mod matrix;
 pub mod process;

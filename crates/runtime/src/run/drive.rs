@@ -129,7 +129,14 @@ impl<'r> Run<'r> {
             };
         }
         let (bound, held) = (self.bound(), &self.held);
-        schedule::due(self.draft.state(), plan, bound, &mut self.cursor, |path| held.contains_key(path))
+        let due = schedule::due(self.draft.state(), plan, bound, &mut self.cursor, |path| held.contains_key(path));
+        match due {
+            Due::Open(mut steps) if !self.held.is_empty() => {
+                steps.retain(|step| !self.is_behind_held(&self.held, step));
+                Due::Open(steps)
+            }
+            due @ (Due::Done | Due::Failed(_) | Due::Open(_) | Due::Skip(..)) => due,
+        }
     }
 
     /// Something from outside the run wants it to stop.
@@ -163,8 +170,6 @@ impl<'r> Run<'r> {
         let mut room = Places::new(self.bound(), bodies.of_nodes());
         // Steps that are to be performed; whether one was decided that is not; whether there is more than the draft has room for.
         let (mut ready, mut decided, mut more) = (Vec::new(), false, false);
-        // Items that do not begin for now are none that could go on.
-        let behind = steps.iter().filter(|step| self.is_behind_held(&self.held, step)).count();
         // Calls that a run before this one has left take their places first: however often a job is taken over, not more of its
         // calls are open than a unit can tell of.
         let (left, others): (Vec<_>, Vec<_>) = steps.iter().partition(|step| self.has_open_call(&step.path));
@@ -177,9 +182,6 @@ impl<'r> Run<'r> {
             }
             // Items begin in their order: one whose start was dropped with the draft holds those behind it up until its body ends.
             if overtaken.contains(&step.node.id) {
-                continue;
-            }
-            if behind > 0 && self.is_behind_held(&self.held, step) {
                 continue;
             }
             if bodies.has(&step.path) {
@@ -233,7 +235,7 @@ impl<'r> Run<'r> {
         if decided || (begun && more) {
             return Ok(None);
         }
-        if !begun && steps.len() == behind && bodies.is_empty() {
+        if !begun && steps.is_empty() && bodies.is_empty() {
             return self.release().await;
         }
         if !bodies.is_empty() {

@@ -64,7 +64,7 @@ pub(super) fn succeed(view: &View<'_>, output: Option<Json>) -> Prepared {
 }
 
 /// The same of a pure body: what it took, and what a model used.
-pub(super) fn succeed_after(view: &View<'_>, output: Json, model: Option<ModelRecord>, took_us: u64) -> Prepared {
+pub(super) fn succeed_after(view: &View<'_>, output: Json, model: Option<Box<ModelRecord>>, took_us: u64) -> Prepared {
     let end = NodeFinished::new(view.path.clone(), StepResult::Pure);
     let end = NodeFinished { model, output: Some(output.clone()), took_us: Some(took_us), ..end };
     judge::end(view, end, || output)

@@ -59,7 +59,7 @@ fn by_step(view: &View<'_>, end: NodeFinished, output: impl FnOnce() -> Json) ->
 pub(super) fn model_said(
     view: &View<'_>,
     output: Json,
-    model: Option<ModelRecord>,
+    model: Option<Box<ModelRecord>>,
     took_us: u64,
     schema: &Json,
 ) -> Prepared {

@@ -148,7 +148,7 @@ pub struct TryFailed {
     /// It is an item that is given up, since its map has failed with another.
     pub given_up: bool,
     /// What a model used for an answer that could not be taken.
-    pub model: Option<ModelRecord>,
+    pub model: Option<Box<ModelRecord>>,
     /// The job as a whole has used up what it may: it fails whatever its node says.
     pub of_job: bool,
     /// When the other side asked to be called again.

@@ -410,7 +410,8 @@ async fn a_trace_tells_of_every_try_and_every_run() {
         prompt_hash: Hash::ZERO,
         usage,
     };
-    let end = NodeFinished { model: Some(model), took_us: Some(4 * second), ..finished("ask", Some(1.into())) };
+    let end =
+        NodeFinished { model: Some(Box::new(model)), took_us: Some(4 * second), ..finished("ask", Some(1.into())) };
     hand.push([end.into()]).await;
     let skipped = |node: &str, reason| NodeSkipped { node: StepPath::from(node), reason };
     hand.push([skipped("left", SkipReason::Condition).into(), skipped("right", SkipReason::Upstream).into()]).await;

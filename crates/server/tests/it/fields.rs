@@ -151,7 +151,7 @@ async fn the_end(told: &mut Told, [job, why, trace, steps]: [&str; 4]) {
         prompt_hash: Hash::ZERO,
         usage,
     };
-    hand.push([NodeFinished { model: Some(model), ..finished("say", Some("said".into())) }.into()]).await;
+    hand.push([NodeFinished { model: Some(Box::new(model)), ..finished("say", Some("said".into())) }.into()]).await;
     told.tick();
     hand.complete("say").await;
     told.tick();

@@ -16,6 +16,10 @@ use aetheris_sim::batch::{self, Batch, Summary};
 use aetheris_sim::seed::{self, Backend, Outcome};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Deterministic simulation of the production code: the same seed does the same for ever.
 #[derive(Debug, Parser)]

@@ -497,7 +497,7 @@ async fn a_model_calls_record_says_how_it_was_asked_and_who_answered() {
     let _process = world.start("w");
     let job = world.submit("a", json!({})).await;
     world.done(job).await;
-    let records: Vec<ModelRecord> = world
+    let records: Vec<Box<ModelRecord>> = world
         .events(job)
         .await
         .into_iter()

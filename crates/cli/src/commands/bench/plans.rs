@@ -8,7 +8,6 @@ use aetheris_core::id::{AgentName, JobId};
 use aetheris_store::Scope;
 use tokio::net::TcpListener;
 
-
 use super::child::{Connection, Dev};
 use super::memory::resident_mib;
 use super::table::percentile;
@@ -22,8 +21,8 @@ const WIDE: usize = 100;
 const TURNS: usize = 50;
 /// Loops that run at once, and their turns before the one that does not end.
 const LOOPS: (usize, usize) = (1_000, 19);
-/// What each turn of theirs gives.
-const TURN_BYTES: usize = 4_096;
+/// What each turn of theirs asks with, and is given again: 4 KiB in all.
+const TURN_BYTES: usize = 2_048;
 
 /// Measures.
 pub(crate) async fn measure(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
@@ -113,7 +112,8 @@ async fn loops_in_memory(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     let folder = plan.place.folder("loops")?;
     let deaf = TcpListener::bind("127.0.0.1:0").await.map_err(anyhow::Error::from)?;
     let port = deaf.local_addr().map_err(anyhow::Error::from)?.port();
-    let never = format!("  z: {{ kind: http, effect: pure, method: GET, url: \"http://127.0.0.1:{port}/\", timeout: 5m }}\n");
+    let never =
+        format!("  z: {{ kind: http, effect: pure, method: GET, url: \"http://127.0.0.1:{port}/\", timeout: 5m }}\n");
     let file = folder.join("loops.yaml");
     std::fs::write(&file, looping("loops", turns, &never, ", z")).map_err(anyhow::Error::from)?;
     let dev = Dev::start(&folder, Some(&file), loops).await?;

@@ -58,8 +58,13 @@ fn steps_move_only_while_a_worker_holds_the_job() {
 #[test]
 fn a_finished_step_has_its_result_output_and_tokens() {
     let usage = Usage { completion_tokens: 3, prompt_tokens: 4, ..Usage::default() };
-    let model =
-        Some(ModelRecord { finish: None, parameters: None, model: "m".to_owned(), prompt_hash: Hash::ZERO, usage });
+    let model = Some(Box::new(ModelRecord {
+        finish: None,
+        parameters: None,
+        model: "m".to_owned(),
+        prompt_hash: Hash::ZERO,
+        usage,
+    }));
     let answered = NodeFinished { model, output: Some(json("text")), ..finished("a", StepResult::Pure) };
     let story = Story::started().then(answered.clone());
     let step = story.step("a");

@@ -18,8 +18,13 @@ fn asked(name: &str) -> ToolAsked {
 fn turn(path: &str, calls: usize) -> NodeFinished {
     let turn = Turn { calls: vec![asked("t"); calls], reply: None };
     let usage = Usage { completion_tokens: 3, prompt_tokens: 7, ..Usage::default() };
-    let model =
-        Some(ModelRecord { finish: None, parameters: None, model: "m".to_owned(), prompt_hash: Hash::of(b"p"), usage });
+    let model = Some(Box::new(ModelRecord {
+        finish: None,
+        parameters: None,
+        model: "m".to_owned(),
+        prompt_hash: Hash::of(b"p"),
+        usage,
+    }));
     let end = finished(path, StepResult::Pure);
     NodeFinished { model, output: Some(json("said")), turn: Some(Box::new(turn)), ..end }
 }

@@ -68,10 +68,10 @@ pub(super) fn with_form(system: Option<String>, schema: Option<&Json>) -> Option
 }
 
 /// What an answer has used, for the record.
-pub(super) fn used(answer: &ModelAnswer, asked: &Asked) -> ModelRecord {
+pub(super) fn used(answer: &ModelAnswer, asked: &Asked) -> Box<ModelRecord> {
     let Asked { parameters, prompt_hash } = asked.clone();
     let (finish, model) = (Some(answer.finish), answer.model.clone());
-    ModelRecord { finish, model, parameters: Some(parameters), prompt_hash, usage: answer.usage }
+    Box::new(ModelRecord { finish, model, parameters: Some(parameters), prompt_hash, usage: answer.usage })
 }
 
 /// There is no answer.
@@ -80,12 +80,12 @@ pub(super) fn failed(view: &View<'_>, failed: ModelError, asked: Asked, took: u6
     let again_after_timeout = view.retry().on_timeout == OnTimeout::Retry;
     let retryable = failed.retryable && (again_after_timeout || failed.error.code != MODEL_TIMED_OUT);
     let (finish, model) = (failed.finish, parameters.model.clone());
-    let record = |usage| ModelRecord { finish, model, parameters: Some(parameters), prompt_hash, usage };
+    let record = |usage| Box::new(ModelRecord { finish, model, parameters: Some(parameters), prompt_hash, usage });
     let used = failed.usage.map(record);
     try_failed(TryFailed::new(failed.error, failed.retry_after, retryable), used, took)
 }
 
-pub(super) fn try_failed(failed: TryFailed, used: Option<ModelRecord>, took: u64) -> Prepared {
+pub(super) fn try_failed(failed: TryFailed, used: Option<Box<ModelRecord>>, took: u64) -> Prepared {
     Prepared::default().next(Next::TryFailed(TryFailed { model: used, took_us: Some(took), ..failed }))
 }
 
