@@ -184,24 +184,45 @@ impl<'a> Found<'a> {
     }
 }
 
+/// Whether a step waits, and whether others may take its place meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// It goes on.
+    No,
+    /// It waits aside: another item of its map may begin in its place.
+    Aside,
+    /// It waits in its place: what another item would begin would wait as well.
+    InPlace,
+}
+
+impl From<bool> for Waits {
+    fn from(waits: bool) -> Self {
+        if waits { Self::Aside } else { Self::No }
+    }
+}
+
 /// Finds what may be worked on, at most so many nodes at once, and moves the cursor over what has ended. A set is a level of
 /// the plan: none of the next level starts before all of this one have ended. It runs in the order of the nodes' names; one
 /// with a wait or a sleep in it runs one node at a time. Eager nodes ([`CompiledPlan::is_eager`]) belong to no set: each
 /// starts as soon as what it needs allows, before those of the set that have not begun. Items of a map have a bound of their
 /// own, and count as one node. `waits` says which steps wait beside those that the job is blocked on; neither count.
 #[must_use]
-pub fn due<'a>(
+pub fn due<'a, W: Into<Waits>>(
     state: &JobState,
     plan: &'a CompiledPlan,
     bound: usize,
     cursor: &mut Cursor,
-    waits: impl Fn(&StepPath) -> bool,
+    waits: impl Fn(&StepPath) -> W,
 ) -> Due<'a> {
-    let step_waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
+    let step_waits = |path: &StepPath| match state.blocks.of(path) {
+        Some(_) => Waits::Aside,
+        None => waits(path).into(),
+    };
     let looked_at = |node: &'a Node| {
         let at = at_work(state, plan, Step::from(node)).path;
         let has_parts = node.work.map().is_some() || node.work.agent().is_some();
-        let waits = if has_parts { items::all_wait((state, plan), node, &step_waits) } else { step_waits(&at) };
+        let waits =
+            if has_parts { items::all_wait((state, plan), node, &step_waits) } else { step_waits(&at) != Waits::No };
         (at, waits)
     };
     let steps = |nodes: Vec<&'a Node>| {

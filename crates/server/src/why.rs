@@ -275,7 +275,9 @@ fn later(row: &JobRow, state: &JobState, at: Timestamp) -> WhyView {
         return WhyView { until: Some(at), ..reason };
     }
     // The last in their order: behind a map, a loop or a node in rounds, a part of it.
-    if let Some((node, _)) = state.steps.iter().rfind(|(_, step)| step.status == StepStatus::Running) {
+    if let Some((node, _)) =
+        state.steps.iter().rfind(|(_, step)| step.status == StepStatus::Running && step.items.is_none())
+    {
         let detail = format!(
             "{node} asks a model whose provider may not be asked more for now: its rate or places are used up, or it has said to wait. No try is counted"
         );

@@ -104,11 +104,14 @@ impl Pieces {
         Ok(())
     }
 
-    /// A piece of a call: its arguments grow, all else is said once. A name of its own begins a call, also where servers say no
-    /// index, or the same one for each.
+    /// A piece of a call: its arguments grow, all else is said once. A function's name with an id of its own begins a call, also
+    /// where servers say no index, or the same one for each.
     fn grow_call(&mut self, mut piece: Map<String, Value>) {
         let index = piece.remove("index").as_ref().and_then(Value::as_u64).unwrap_or(0);
         let id = piece.get("id").and_then(Value::as_str).filter(|id| !id.is_empty());
+        let names = piece.get("function").and_then(|function| function.get("name")).and_then(Value::as_str);
+        // Some servers give every piece an id of its own.
+        let id = id.filter(|_| names.is_some_and(|name| !name.is_empty()));
         let known = self.places.get(&index).copied().filter(|place| {
             let own = self.calls.get(*place).and_then(|call| call.get("id")).and_then(Value::as_str);
             id.is_none() || own.is_none() || own == id
@@ -125,22 +128,24 @@ impl Pieces {
         };
         let known = call.entry("function").or_insert_with(|| Value::Object(Map::new()));
         for (name, value) in function {
-            let is_nothing = value.is_null() || value.as_str() == Some("");
+            let is_text = value.as_str().is_some_and(|text| !text.is_empty()) || name == "arguments";
             match (name.as_str(), &mut known[name.as_str()], value) {
                 ("arguments", Value::String(known), Value::String(more)) => {
                     self.size += more.len();
                     known.push_str(&more);
                 }
-                (_, Value::String(_), _) if is_nothing => {}
-                (_, place, value) => {
+                (_, place @ Value::Null, value) if is_text || !value.is_string() => {
                     self.size += name.len() + value.to_string().len();
                     *place = value;
                 }
+                _ => {}
             }
         }
         for (name, value) in piece.into_iter().filter(|(_, value)| !value.is_null() && value.as_str() != Some("")) {
-            self.size += name.len() + value.to_string().len();
-            call.insert(name, value);
+            if !call.contains_key(&name) {
+                self.size += name.len() + value.to_string().len();
+                call.insert(name, value);
+            }
         }
     }
 
@@ -161,9 +166,10 @@ impl Pieces {
 fn said(model: Option<String>, choices: Vec<Choice>) -> Result<Completed, NoAnswer> {
     let unreadable = |what: &str| NoAnswer::Unreadable(what.to_owned());
     let choice = choices.into_iter().next().ok_or_else(|| unreadable("without a choice"))?;
-    match choice.finish_reason.as_deref() {
+    match choice.finish_reason.map(|reason| reason.to_ascii_lowercase()).as_deref() {
         // Some servers say nothing of a whole answer, and some name what ended it.
-        None | Some("" | "stop" | "tool_calls" | "function_call" | "stop_sequence" | "eos_token") => {}
+        None
+        | Some("" | "stop" | "tool_calls" | "function_call" | "stop_sequence" | "eos" | "eos_token" | "end_turn") => {}
         Some("length" | "model_length") => return Err(NoAnswer::Cut),
         Some("content_filter") => return Err(NoAnswer::Refused(FinishReason::Filtered, "content filter".to_owned())),
         Some(other) => {

@@ -37,7 +37,7 @@ pub(super) const ANSWER_BYTES_MAX: usize = 2 * limits::PAYLOAD_BYTES_MAX;
 /// Longest wait for a rate that a step sits out; for a longer one it gives its place away.
 const WAIT_HELD_MAX: Duration = Duration::from_millis(500);
 /// Longest time that those who found no place stay apart.
-const CROWD_WAIT_MAX: Duration = Duration::from_secs(30);
+const CROWD_WAIT_MAX: Duration = Duration::from_secs(5);
 /// What a provider says of an account that has nothing left, whatever the status.
 const USED_UP: [&str; 4] =
     ["insufficient_quota", "billing_hard_limit_reached", "credit balance is too low", "limit: 0,"];
@@ -172,10 +172,12 @@ impl Endpoint {
         match &asked {
             Ok(answer) => leave.used(answer.usage.total()),
             Err(ModelError { usage: Some(usage), .. }) => leave.used(usage.total()),
-            // Nothing has come to the model.
-            Err(failed) if ["model_unreachable", OUT_OF_FILES].contains(&failed.error.code.as_str()) => leave.used(0),
+            // Nothing has left.
+            Err(failed) if failed.error.code == OUT_OF_FILES => leave.used(0),
             Err(_) => drop(leave),
         }
+        // There is a place again.
+        self.crowd.store(0, Ordering::Relaxed);
         asked
     }
 
@@ -372,8 +374,12 @@ impl Endpoint {
             402 => permanent("quota_exhausted", words),
             429 => {
                 // Whoever else would ask it now would be refused as well.
-                let wait = wait.map(|wait| Span::from_std(self.rates.close(model, wait, Instant::now())));
-                ModelError { retry_after: wait, ..retryable("model_rate_limited", words) }
+                let now = Instant::now();
+                let asked = wait.map(|wait| Span::from_std(self.rates.close(model, wait, now)));
+                if let Some(wait) = told::until_some(response.headers()).filter(|_| asked.is_none()) {
+                    self.rates.close(model, wait, now);
+                }
+                ModelError { retry_after: asked, ..retryable("model_rate_limited", words) }
             }
             408 | 409 | 425 | 500.. => {
                 ModelError { retry_after: wait.map(Span::from_std), ..retryable("model_unavailable", words) }

@@ -42,18 +42,21 @@ pub(super) fn left(headers: &HeaderMap) -> Told {
     }
 }
 
-/// How long a refusal asks to wait: in milliseconds, in seconds or until a date, else until what is used up is there again.
+/// How long until what is used up is there again, as far as the counts tell: for others, not for the one that was refused, whose
+/// policy knows more.
+pub(super) fn until_some(headers: &HeaderMap) -> Option<Duration> {
+    let Told { requests, tokens } = left(headers);
+    // Of requests one is there soon; of tokens nobody knows how many are wanted.
+    let request = requests.filter(|left| left.remaining == 0).map(|left| left.reset / one_of(left.limit));
+    let tokens = tokens.filter(|left| left.remaining == 0).map(|left| left.reset);
+    request.max(tokens)
+}
+
+/// How long a refusal asks to wait: in milliseconds, in seconds or until a date.
 pub(super) fn asked_to_wait(headers: &HeaderMap) -> Option<Duration> {
     let millis = text(headers, "retry-after-ms").and_then(|text| text.parse::<f64>().ok());
     let millis = millis.and_then(|millis| Duration::try_from_secs_f64(millis / 1_000.0).ok());
-    let told = || {
-        let Told { requests, tokens } = left(headers);
-        // Of requests one is there soon; of tokens nobody knows how many are wanted.
-        let request = requests.filter(|left| left.remaining == 0).map(|left| left.reset / one_of(left.limit));
-        let tokens = tokens.filter(|left| left.remaining == 0).map(|left| left.reset);
-        request.max(tokens)
-    };
-    let asked = millis.or_else(|| retry_after(headers).map(aetheris_core::time::Span::to_std)).or_else(told);
+    let asked = millis.or_else(|| retry_after(headers).map(aetheris_core::time::Span::to_std));
     // Whoever asks for no time says nothing: the policy of the step knows more.
     asked.filter(|wait| !wait.is_zero())
 }
@@ -163,7 +166,11 @@ mod tests {
             ("anthropic-ratelimit-input-tokens-reset", "2026-11-28T17:59:00Z"),
         ]);
         assert_eq!(left(&anthropic), Told { requests: left_of(50, 0, 7_000), tokens: left_of(40_000, 39_000, 0) });
-        assert_eq!(asked_to_wait(&anthropic), Some(Duration::from_millis(140)), "one of fifty");
+        assert_eq!(
+            (asked_to_wait(&anthropic), until_some(&anthropic)),
+            (None, Some(Duration::from_millis(140))),
+            "one of fifty"
+        );
         anthropic.remove("date");
         assert_eq!(left(&anthropic), Told::default(), "our clock is not asked");
     }

@@ -256,7 +256,7 @@ async fn calls_of_a_stream_are_told_apart_by_their_names() {
         piece(
             json!({ "index": 0, "id": "a", "type": "function", "function": { "name": "t", "arguments": "{\"x\":" } }),
         ),
-        piece(json!({ "index": 0, "id": "", "type": "", "function": { "name": "", "arguments": "1}" } })),
+        piece(json!({ "index": 0, "id": "fresh", "type": "", "function": { "name": "", "arguments": "1}" } })),
         piece(json!({ "index": 0, "id": "b", "type": "function", "function": { "name": "u", "arguments": "" } })),
         piece(json!({ "index": 0, "id": "c", "function": { "name": "v", "arguments": "{}" } })),
         piece(json!({ "index": 5, "id": "d", "function": { "name": "w" } })),
@@ -335,11 +335,17 @@ async fn a_provider_that_says_to_wait_is_left_alone() {
         "x-ratelimit-limit-requests: 1\r\nx-ratelimit-remaining-requests: 0\r\nx-ratelimit-reset-requests: 40s\r\n";
     let dated = "date: Fri, 28 Nov 2025 18:00:00 GMT\r\nanthropic-ratelimit-requests-limit: 1\r\n\
                  anthropic-ratelimit-requests-remaining: 0\r\nanthropic-ratelimit-requests-reset: 2025-11-28T18:00:40Z\r\n";
-    for headers in ["retry-after: 40\r\n", "retry-after-ms: 40000\r\n", empty, dated] {
+    for (headers, asked) in [
+        ("retry-after: 40\r\n", Some(Span::from_secs(40))),
+        ("retry-after-ms: 40000\r\n", Some(Span::from_secs(40))),
+        // The counts hold others back; whoever was refused does as its policy says.
+        (empty, None),
+        (dated, None),
+    ] {
         let peer = Peer::answering("429 Too Many Requests", headers, "{}").await;
         let book = ModelBook::builder().endpoint(endpoint(peer.url("/v1"))).build().unwrap();
         let first = book.complete(request("shop/m", "a"), QUIET).await.unwrap_err();
-        assert_eq!((first.error.code.as_str(), first.retry_after), ("model_rate_limited", Some(Span::from_secs(40))));
+        assert_eq!((first.error.code.as_str(), first.retry_after), ("model_rate_limited", asked));
         let second = book.complete(request("shop/m", "a"), QUIET).await.unwrap_err();
         assert_eq!(second.error.code, MODEL_HELD_BACK, "{headers}");
         assert!(second.retry_after.unwrap() > Span::from_secs(35), "{headers}: {:?}", second.retry_after);

@@ -1,8 +1,9 @@
 //! What is worked on of one node: the node itself, or the items of a map that has begun.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use super::{at_work, turns};
+use super::{Waits, at_work, turns};
 use crate::id::NodeId;
 use crate::limits;
 use crate::path::StepPath;
@@ -39,10 +40,11 @@ pub fn bodies_at_once(node: &Node) -> usize {
 pub(super) fn steps_of<'a>(
     (state, plan): Job<'_, 'a>,
     node: &'a Node,
-    waits: &impl Fn(&StepPath) -> bool,
+    waits: &impl Fn(&StepPath) -> Waits,
 ) -> Vec<Step<'a>> {
     let Some((map, items)) = under_way(state, node) else {
-        return turns::workable_parts((state, plan), at_work(state, plan, Step::from(node)), waits);
+        let waits = |path: &StepPath| waits(path) != Waits::No;
+        return turns::workable_parts((state, plan), at_work(state, plan, Step::from(node)), &waits);
     };
     let Left { mut steps, room } = left((state, plan), node, (map, items), waits);
     if items.stopped_by.is_none() {
@@ -61,7 +63,7 @@ fn left<'a>(
     (state, plan): Job<'_, 'a>,
     node: &'a Node,
     (map, items): (&'a MapNode, &ItemsState),
-    waits: &impl Fn(&StepPath) -> bool,
+    waits: &impl Fn(&StepPath) -> Waits,
 ) -> Left<'a> {
     let stopped = items.stopped_by.is_some();
     let begun = items.open.iter().map(|item| at_work(state, plan, Step::of_item(node, map, *item)));
@@ -70,9 +72,14 @@ fn left<'a>(
         // Others work on it: it keeps its place. Also once its map has failed it goes on when its child has ended.
         let child = state.steps.get(&step.path).and_then(|step| step.child.as_ref());
         let with_child = child.is_some_and(Child::is_awaited);
-        let waits = |path: &StepPath| waits(path) && (with_child || !stopped);
+        let in_place = Cell::new(false);
+        let waits = |path: &StepPath| {
+            let found = waits(path);
+            in_place.set(in_place.get() || found == Waits::InPlace);
+            found != Waits::No && (with_child || !stopped)
+        };
         let of_item = turns::workable_parts((state, plan), step, &waits);
-        busy += usize::from(with_child || !of_item.is_empty());
+        busy += usize::from(with_child || in_place.get() || !of_item.is_empty());
         steps.extend(of_item);
     }
     Left { room: items_at_once(map).saturating_sub(busy), steps }
@@ -82,13 +89,14 @@ fn left<'a>(
 /// themselves. Nothing else of the job goes on.
 #[must_use]
 pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan, waits: impl Fn(&StepPath) -> bool) -> Vec<Step<'a>> {
-    let waits = |path: &StepPath| state.blocks.of(path).is_some() || waits(path);
+    let waits = |path: &StepPath| Waits::from(state.blocks.of(path).is_some() || waits(path));
     let failed = || state.steps.iter().filter(|(_, step)| step.fails_job()).map(|(path, _)| path);
     // A loop ends with its part, before the map that it is an item of.
     let loops: BTreeSet<StepPath> = failed().filter(|path| !path.is_outside_loop()).map(StepPath::of_loop).collect();
     let loops = loops.iter().filter(|path| state.step_status(path) == StepStatus::Running);
     let loops = loops.filter_map(|path| turns::step_at(state, plan, path));
-    let left: Vec<Step<'a>> = loops.flat_map(|step| turns::workable_parts((state, plan), step, &waits)).collect();
+    let at_all = |path: &StepPath| waits(path) != Waits::No;
+    let left: Vec<Step<'a>> = loops.flat_map(|step| turns::workable_parts((state, plan), step, &at_all)).collect();
     if !left.is_empty() {
         return left;
     }
@@ -99,7 +107,7 @@ pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan, waits: impl Fn(&Step
 }
 
 /// Whether a node waits: all that could go on of it does, and nothing of it may begin.
-pub(super) fn all_wait<'a>((state, plan): Job<'_, 'a>, node: &'a Node, waits: &impl Fn(&StepPath) -> bool) -> bool {
+pub(super) fn all_wait<'a>((state, plan): Job<'_, 'a>, node: &'a Node, waits: &impl Fn(&StepPath) -> Waits) -> bool {
     let Some(under_way) = under_way(state, node) else { return steps_of((state, plan), node, waits).is_empty() };
     let (_, items) = under_way;
     let Left { room, steps } = left((state, plan), node, under_way, waits);
@@ -146,7 +154,11 @@ mod tests {
         let items = Some(ItemsState { begun, collect: false, count: 5, lost_by: None, open, stopped_by });
         let mut state = JobState::new(JobId::from_u128(1));
         state.steps.insert("m".into(), StepState { items, status: StepStatus::Running, ..StepState::default() });
-        let waits = |path: &StepPath| waiting.contains(&&*path.text());
+        // `!` before a name: it waits in its place.
+        let waits = |path: &StepPath| match path.text() {
+            text if waiting.contains(&format!("!{text}").as_str()) => Waits::InPlace,
+            text => Waits::from(waiting.contains(&&*text)),
+        };
         let plan = compiled(node);
         let steps =
             steps_of((&state, &plan), plan.at(0).unwrap(), &waits).into_iter().map(|step| step.path.to_string());
@@ -166,7 +178,7 @@ mod tests {
         assert_eq!(said(steps(&map(2), 5, &[], None, &[])), "m", "it ends when they have");
         let node = map(2);
         let (state, plan) = (JobState::new(JobId::from_u128(1)), compiled(&node));
-        let untouched = steps_of((&state, &plan), plan.at(0).unwrap(), &|_| false);
+        let untouched = steps_of((&state, &plan), plan.at(0).unwrap(), &|_| Waits::No);
         assert_eq!(untouched, [Step::from(&node)], "it has not begun");
     }
 
@@ -176,6 +188,15 @@ mod tests {
         assert_eq!(steps(&map(2), 5, &[0, 4], None, &["m[0]"]), ("m[4]".to_owned(), false));
         assert_eq!(steps(&map(2), 5, &[0, 4], None, &["m[0]", "m[4]"]), (String::new(), true));
         assert_eq!(steps(&map(2), 4, &[0, 3], None, &["m[0]", "m[3]"]), ("m[4]".to_owned(), false));
+    }
+
+    /// What would wait as well does not begin instead; when all places wait so, the map does.
+    #[test]
+    fn an_item_that_waits_in_its_place_keeps_it() {
+        assert_eq!(steps(&map(2), 3, &[0, 2], None, &["!m[0]"]), ("m[2]".to_owned(), false));
+        assert_eq!(steps(&map(3), 3, &[0, 2], None, &["!m[0]"]), ("m[2] m[3]".to_owned(), false));
+        assert_eq!(steps(&map(2), 3, &[0, 2], None, &["!m[0]", "!m[2]"]), (String::new(), true));
+        assert_eq!(steps(&map(2), 3, &[0, 2], None, &["!m[0]", "m[2]"]), ("m[3]".to_owned(), false));
     }
 
     /// An item that is refined is at a round of it, and waits there.
@@ -195,7 +216,7 @@ mod tests {
         let plan = compiled(&node);
         let (job, node) = ((&state, &plan), plan.at(0).unwrap());
         let paths = |waits: &[&str]| {
-            let waits = |path: &StepPath| waits.contains(&&*path.text());
+            let waits = |path: &StepPath| Waits::from(waits.contains(&&*path.text()));
             let steps = steps_of(job, node, &waits).into_iter().map(|step| step.path.to_string());
             (steps.collect::<Vec<_>>().join(" "), all_wait(job, node, &waits))
         };

@@ -16,13 +16,14 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Step};
 use aetheris_core::recovery::{self, StepEvidence};
-use aetheris_core::schedule::{self, Due};
+use aetheris_core::schedule::{self, Due, Waits};
 use aetheris_core::step::StepStatus;
 use aetheris_expr::Scope;
 use aetheris_store::{LedgerWrite, Purpose};
 use tokio::time::Instant;
 
 use super::bodies::{Bodies, Ended, Position, UnderWay};
+use super::held::Held;
 use super::places::Places;
 use super::prepared::{Check, Next, Prepared};
 use super::start::Ready;
@@ -129,14 +130,8 @@ impl<'r> Run<'r> {
             };
         }
         let (bound, held) = (self.bound(), &self.held);
-        let due = schedule::due(self.draft.state(), plan, bound, &mut self.cursor, |path| held.contains_key(path));
-        match due {
-            Due::Open(mut steps) if !self.held.is_empty() => {
-                steps.retain(|step| !self.is_behind_held(&self.held, step));
-                Due::Open(steps)
-            }
-            due @ (Due::Done | Due::Failed(_) | Due::Open(_) | Due::Skip(..)) => due,
-        }
+        let waits = |path: &StepPath| held.get(path).map_or(Waits::No, Held::waits);
+        schedule::due(self.draft.state(), plan, bound, &mut self.cursor, waits)
     }
 
     /// Something from outside the run wants it to stop.

@@ -7,10 +7,9 @@ use aetheris_core::id::IdempotencyKey;
 use aetheris_core::job::JobStatus;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Step};
-use aetheris_core::schedule::{self, Due};
+use aetheris_core::plan::CompiledPlan;
+use aetheris_core::schedule::{self, Due, Waits};
 use aetheris_core::state::{Blocked, JobState};
-use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 use aetheris_store::Purpose;
 use tokio::time::Instant;
@@ -31,6 +30,16 @@ pub(super) struct Held {
     pub(super) until: Option<Instant>,
 }
 
+impl Held {
+    /// Whether another item may begin in its place. It would ask the same provider.
+    pub(super) const fn waits(&self) -> Waits {
+        match self.release {
+            Release::Requeue(_, RequeueReason::RateLimited) => Waits::InPlace,
+            Release::Requeue(..) | Release::Block { .. } => Waits::Aside,
+        }
+    }
+}
+
 impl<'r> Run<'r> {
     /// A step waits. Others go on; the job is given away once none can.
     pub(super) fn hold(&mut self, path: &StepPath, release: Release) {
@@ -45,14 +54,6 @@ impl<'r> Run<'r> {
         let until = Some(Instant::now() + pause.to_std());
         let release = Release::Requeue(pause, RequeueReason::RateLimited);
         self.held.insert(path.clone(), Held { position, release, until });
-    }
-
-    /// Whether a step is an item that does not begin yet: another one of its map waits for its model's provider, and this one
-    /// would as well.
-    pub(super) fn is_behind_held(&self, held: &BTreeMap<StepPath, Held>, step: &Step<'_>) -> bool {
-        let begins = step.path.item().is_some() && self.state().step_status(&step.path.base()) == StepStatus::Pending;
-        let rate = |held: &Held| matches!(held.release, Release::Requeue(_, RequeueReason::RateLimited));
-        begins && held.iter().any(|(path, held)| path.node() == step.path.node() && path.item().is_some() && rate(held))
     }
 
     /// Whether what was decided about a step that waits holds on a state that was read again. Kept signals are counted anew.
@@ -220,9 +221,9 @@ impl<'r> Run<'r> {
             return false;
         }
         let due = schedule::due(self.state(), &self.plan, self.bound(), &mut self.cursor.clone(), |path| {
-            rests.contains_key(path)
+            rests.get(path).map_or(Waits::No, Held::waits)
         });
-        !matches!(due, Due::Open(steps) if steps.iter().all(|step| self.is_behind_held(rests, step)))
+        !matches!(due, Due::Open(steps) if steps.is_empty())
     }
 
     /// What is left of the delay before a step's next try.
