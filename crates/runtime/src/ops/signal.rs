@@ -75,10 +75,8 @@ impl Runtime {
             let plan = self.plan_of(&loaded).await?;
             // While its plan is made nothing is known of what it will wait for.
             let own = plan.as_deref().filter(|_| loaded.state.plan.is_some());
-            let of_review = loaded.state.planning.is_some()
-                && loaded.state.plan.is_none()
-                && review::is_key(job, &incoming.correlation_key);
-            // An answer about a plan that is not made counts only while that is asked about.
+            let of_review = loaded.state.planning.is_some() && review::is_key(job, &incoming.correlation_key);
+            // An answer about a plan counts only while that is asked about.
             let ahead =
                 if of_review { Some(Ahead::default()) } else { upcoming(&loaded, own, &incoming.correlation_key) };
             let question = Incoming {

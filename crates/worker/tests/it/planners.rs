@@ -9,7 +9,7 @@ use aetheris_runtime::ops::{SignalAnswer, Submission};
 use aetheris_testing::{FakeModels, ModelReply};
 use serde_json::{Value, json};
 
-use crate::world::{World, done, hold};
+use crate::world::World;
 
 fn planned(keys: &str) -> String {
     format!(
@@ -278,32 +278,6 @@ async fn rules_see_the_session_of_their_job() {
         world.done(job).await;
         assert_eq!(world.result(job).await, answer, "{agent} {session:?}");
     }
-}
-
-/// Once the plan is there its own keys are like any other, whatever they are called.
-#[tokio::test(start_paused = true)]
-async fn the_keys_of_a_plan_that_is_made_are_like_any_other() {
-    let waits = |job: JobId| {
-        json!({ "nodes": [
-            { "id": "pay", "kind": "tool", "tool": "pay" },
-            { "id": "w", "kind": "wait", "needs": ["pay"], "wait_type": "human", "correlation_key": format!("plan-{job}-7") },
-        ] })
-    };
-    let models = FakeModels::new();
-    let world = World::asking(&models);
-    world.put(&planned("kinds: [tool, wait]")).await;
-    let job = world.submit("a", json!({ "what": "it" })).await;
-    let _models = models.always(says(&waits(job)));
-    let (act, reached, goes) = hold(done(json!(1)));
-    world.tools.next("pay", [act]);
-    let key = format!("plan-{job}-7");
-    let before = world.signal(job, &key, json!("too early")).await;
-    assert!(matches!(before, Err(OpError::WrongCorrelationKey { .. })), "{before:?}");
-    let _process = world.start("w");
-    reached.notified().await;
-    assert_eq!(world.signal(job, &key, json!("go")).await.unwrap(), SignalAnswer::Kept { payload_matches: true });
-    goes.notify_one();
-    assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }
 
 /// Who made a job and its plan is on record, whoever sent it and however it came to its plan.
