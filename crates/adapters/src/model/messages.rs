@@ -184,8 +184,8 @@ impl Pieces {
     /// The counts of later events stand for those of earlier ones.
     fn count(&mut self, usage: Option<Value>) {
         if let Some(Value::Object(usage)) = usage {
-            let counts = usage.into_iter().filter(|(name, count)| COUNTS.contains(&name.as_str()) && !count.is_null());
-            self.usage.extend(counts.filter(|(_, count)| count.is_number()));
+            let counts = usage.into_iter().filter(|(name, count)| COUNTS.contains(&name.as_str()) && count.is_number());
+            self.usage.extend(counts);
         }
     }
 
