@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use aetheris_core::id::{NodeId, ToolName};
 use aetheris_core::plan::{
-    AgentNode, Budget, EffectClass, GraphError, Join, Node, NodeKind, PLAN_SCHEMA_VERSION, Plan, Tool, ToolKind,
-    refused_rounds,
+    AgentNode, Budget, EffectClass, GraphError, Join, Node, NodeKind, OnFailure, PLAN_SCHEMA_VERSION, Plan, Tool,
+    ToolKind, refused_rounds,
 };
 use aetheris_core::retry::RetryPolicy;
 use aetheris_expr::{Context, Texts};
@@ -192,6 +192,20 @@ impl Graph {
                     }
                     _ => continue,
                 };
+                report(place, drafts, message, errors);
+            }
+            self.dead(place, drafts, errors);
+        }
+    }
+
+    /// A node whose failure fails the job is never seen to have failed: what waits for that never runs.
+    fn dead(&self, place: &Use<'_>, drafts: &[Draft<'_>], errors: &mut Errors) {
+        for id in &place.references.failures {
+            let node = self.index.get(id).and_then(|target| drafts[*target].node.as_ref());
+            if node.is_some_and(|node| node.on_failure == OnFailure::FailFast) {
+                let message = format!(
+                    "never holds: if `{id}` fails, the job fails with it; add `on_failure: fail_safe` to `{id}`, and its failure is seen here"
+                );
                 report(place, drafts, message, errors);
             }
         }

@@ -51,7 +51,7 @@ fn keys_that_do_not_exist_are_refused_with_a_suggestion() {
 fn what_is_not_in_this_build_says_so() {
     expect(
         &nodes(
-            "    - { id: a, kind: llm, model: s/m, prompt: p, schema: {} }\n    - { id: b, kind: transform, blackboard: { key: k }, overwrite: true, output: '{{ now() }}' }\n    - { id: c, kind: transform, needs: [a], when: 'nodes.a.failed', output: ['{{ feedback }}', '{{ nodes.a.error.code }}'] }\n",
+            "    - { id: a, kind: llm, model: s/m, prompt: p, schema: {} }\n    - { id: b, kind: transform, blackboard: { key: k }, overwrite: true, output: '{{ now() }}' }\n    - { id: c, kind: transform, needs: [a], when: 'not nodes.a.failed', output: ['{{ feedback }}', '{{ nodes.a.error.code }}'] }\n",
         ),
         &[
             "not_supported_yet plan.nodes[1].blackboard 5",

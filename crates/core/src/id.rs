@@ -226,10 +226,11 @@ impl TenantId {
 }
 
 impl JobId {
-    /// The id of the child job that a step asks for: the moment at which it does, by which lists and claims order it, and a hash
-    /// of job and path. What is recorded of the step makes it one: a step asks once.
+    /// The id of the child job that a step asks for: a hash of job and path, behind the moment that its job's own id has. Nothing
+    /// else is in it: whoever asks again, also on a database that was put back from before the step, asks for the same job, whose
+    /// calls have the same keys. Lists and claims order jobs by their ids: a child stands with its job.
     #[must_use]
-    pub fn of_child(job: Self, path: &crate::path::StepPath, asked_at: crate::time::Timestamp) -> Self {
+    pub fn of_child(job: Self, path: &crate::path::StepPath) -> Self {
         const RANDOM_BITS: u128 = (1 << 80) - 1;
         let mut input = b"aetheris.child.1\0".to_vec();
         input.extend_from_slice(&job.to_bytes());
@@ -237,12 +238,12 @@ impl JobId {
         let digest = crate::hash::Hash::of(&input);
         let mut half = [0u8; 16];
         half.copy_from_slice(&digest.as_bytes()[..16]);
-        let millis = u128::try_from(asked_at.micros() / 1_000).unwrap_or(0);
+        let moment = job.as_u128() & !RANDOM_BITS;
         // As a UUID of version 7 has it.
         let version = 7 << 76;
         let variant = 2 << 62;
         let hash = u128::from_be_bytes(half) & RANDOM_BITS & !(15 << 76) & !(3 << 62);
-        Self(((millis & ((1 << 48) - 1)) << 80) | hash | version | variant)
+        Self(moment | hash | version | variant)
     }
 }
 

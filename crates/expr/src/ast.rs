@@ -1,6 +1,9 @@
 //! What the parser makes of a template.
 
+use std::collections::BTreeSet;
+
 use aetheris_core::event::Draw;
+use aetheris_core::id::NodeId;
 use serde_json::Value;
 
 use crate::error::shortened;
@@ -104,6 +107,20 @@ pub(crate) enum Stmt {
 }
 
 impl Expr {
+    /// The nodes that have to have failed for it to hold, as far as its form says so.
+    pub(crate) fn needs_failures(&self, found: &mut BTreeSet<NodeId>) {
+        match self {
+            Self::Root(Root::Node(id, OfNode::Failed)) => {
+                found.insert(NodeId::from(id.as_str()));
+            }
+            Self::Binary(Binary::And, left, right) => {
+                left.needs_failures(found);
+                right.needs_failures(found);
+            }
+            _ => {}
+        }
+    }
+
     /// The expression as its author would name it, for messages.
     pub(crate) fn describe(&self) -> String {
         match self {

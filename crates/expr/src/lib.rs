@@ -252,6 +252,8 @@ pub fn is_free_name(name: &str) -> bool {
 pub struct References {
     /// Environment variables.
     pub env: BTreeSet<String>,
+    /// Nodes without whose failure a condition never holds.
+    pub failures: BTreeSet<NodeId>,
     /// Nodes.
     pub nodes: BTreeSet<NodeId>,
 }
@@ -260,6 +262,7 @@ impl References {
     /// Adds what another template refers to.
     pub fn extend(&mut self, other: Self) {
         self.env.extend(other.env);
+        self.failures.extend(other.failures);
         self.nodes.extend(other.nodes);
     }
 }
@@ -432,7 +435,8 @@ pub fn check_address(text: &str) -> Result<References, ExprError> {
 pub fn check_condition<'p>(text: &str, place: impl Into<Standing<'p>>) -> Result<References, ExprError> {
     check_length(text)?;
     let mut names = place.into().known();
-    statements::condition(text, &mut names)?;
+    let condition = statements::condition(text, &mut names)?;
+    condition.needs_failures(&mut names.references.failures);
     Ok(names.references)
 }
 

@@ -47,7 +47,7 @@ marks! {
     CallsBeside,
     /// An output did not fit the schema of its step.
     SchemaRejects,
-    /// An item was given up that was under way when its map failed with another.
+    /// A step was given up that was under way when its map or its loop failed with another.
     ItemGivenUp,
     /// A job was blocked on a child of it.
     ChildAwaited,

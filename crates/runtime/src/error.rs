@@ -120,8 +120,8 @@ pub enum OpError {
 pub enum Awaited {
     /// An answer about the call of this node, which no signal gives.
     Doubt(StepPath),
-    /// The signal of this key.
-    Signal(String),
+    /// The signal of this key, or of one of so many others.
+    Signal(String, usize),
 }
 
 fn waiting_for(waiting: &Option<Awaited>) -> String {
@@ -129,7 +129,13 @@ fn waiting_for(waiting: &Option<Awaited>) -> String {
         Some(Awaited::Doubt(node)) => {
             format!("; its call of `{node}` is in doubt, which no signal answers (`aetheris in-doubt` shows how to)")
         }
-        Some(Awaited::Signal(key)) => format!("; it waits for `{key}`"),
+        Some(Awaited::Signal(key, 0)) => format!("; it waits for `{key}`"),
+        Some(Awaited::Signal(key, others)) => {
+            format!(
+                "; of the {} keys that it waits for, the nearest is `{key}` (`aetheris waits` lists them)",
+                others + 1
+            )
+        }
         None => String::new(),
     }
 }

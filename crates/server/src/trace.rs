@@ -34,6 +34,8 @@ struct Told {
     ended_by: Option<&'static str>,
     model: Option<TraceModel>,
     skipped: Option<&'static str>,
+    /// It is a call of a loop that has failed, and the model was told.
+    told: bool,
     /// The last try of a call that may be repeated whose outcome is unknown: a doubt once somebody answers it.
     unknown: Option<TraceDoubt>,
 }
@@ -218,6 +220,7 @@ impl Story {
 
     fn finished(&mut self, recorded: &Recorded, e: &NodeFinished) {
         let told = self.of(&e.node);
+        told.told = e.told;
         // A step that ends in the place of its next try leaves the last one as that has ended.
         if let Some(attempt) = told.attempts.last_mut().filter(|attempt| attempt.ended_at.is_none()) {
             attempt.ended_at = Some(recorded.at);
@@ -329,16 +332,10 @@ fn step(
         source: (step.status == StepStatus::Completed).then_some(step.source),
         started_at: step.started_at,
         status: step.status,
-        told: is_told(state, path, step),
+        told: told.told,
         tool: tool(work, plan, step),
         verdict,
     }
-}
-
-/// Whether it is a call that has failed and whose loop went on: its model was told.
-fn is_told(state: &JobState, path: &StepPath, step: &StepState) -> bool {
-    let failed = path.call().is_some() && step.status == StepStatus::Failed && !step.given_up;
-    failed && state.turns_of(path).is_some_and(|turns| turns.failed_by.as_ref() != Some(path))
 }
 
 /// What was asked of its critic, further rounds, and the turns and calls of loops, in their order.

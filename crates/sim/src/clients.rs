@@ -25,6 +25,7 @@ use crate::people::Errand;
 use crate::processes::{Processes, Stage};
 use crate::program::{Kind, Program};
 use crate::services::QUEUE_MS;
+use crate::strikes::Blow;
 use crate::tally::Tally;
 use crate::tell;
 
@@ -193,7 +194,12 @@ impl Clients {
         }
         // A neighbour takes the name that the customer before it may have: a name within its tenant.
         let key = random.chance(800).then(|| format!("c{}", number + u64::from(!neighbours)));
-        let message = self.message(key.clone(), &text, &mut random).await;
+        let mut message = self.message(key.clone(), &text, &mut random).await;
+        let strikes = self.stage.rates.strikes.clone();
+        if strikes.are_planned() {
+            (message.deadline, message.run_at) = (None, None);
+            strikes.arm();
+        }
         if versions.iter().all(|program| program.strict) && random.chance(300) {
             self.unfit(&name, &message, &mut random).await;
         }
@@ -324,7 +330,8 @@ impl Clients {
         let row = self.stage.store.job(Scope::System, job).await.ok().flatten();
         let version = row.map(|row| row.agent_version).unwrap_or_default();
         let Some(program) = versions.iter().find(|program| program.version.to_string() == version) else { return };
-        let cancelled = random.chance(80);
+        let strikes = &self.stage.rates.strikes;
+        let cancelled = if strikes.are_planned() { strikes.plan(Blow::Cancel) } else { random.chance(80) };
         let deadline = deadline.or(program.deadline);
         let order = Order { cancelled, deadline, job, message: message.clone(), program: Arc::clone(program) };
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).push(order.clone());
@@ -359,7 +366,8 @@ impl Clients {
         if cancelled {
             errands.push(Box::pin(self.clone().cancel(job, random.fork())));
         }
-        if random.chance(150) {
+        let paused = if strikes.are_planned() { strikes.plan(Blow::Pause) } else { random.chance(150) };
+        if paused {
             errands.push(Box::pin(self.clone().pause_and_resume(job, random.fork())));
         }
         if random.chance(100) {
@@ -370,7 +378,11 @@ impl Clients {
 
     /// Holds the job still for a while. Whoever pauses it sees to it that it goes on.
     async fn pause_and_resume(self, job: JobId, mut random: Random) {
-        tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await;
+        match &self.stage.rates.strikes {
+            strikes if strikes.are_planned() && !strikes.pause_comes().await => return,
+            strikes if strikes.are_planned() => {}
+            _ => tokio::time::sleep(Duration::from_millis(random.between(0, 25_000))).await,
+        }
         let answer = self.ask(&mut random, "pause", |rt| async move { rt.pause(job).await }).await;
         tell!(self.stage.trace, "client", "{} pause: {answer:?}", self.stage.trace.name(job));
         if let Ok(PauseAnswer::Now | PauseAnswer::Requested) = answer {
@@ -448,7 +460,11 @@ impl Clients {
     }
 
     async fn cancel(self, job: JobId, mut random: Random) {
-        tokio::time::sleep(Duration::from_millis(random.between(0, 30_000))).await;
+        match &self.stage.rates.strikes {
+            strikes if strikes.are_planned() && !strikes.cancel_comes().await => return,
+            strikes if strikes.are_planned() => {}
+            _ => tokio::time::sleep(Duration::from_millis(random.between(0, 30_000))).await,
+        }
         let answer = self.ask(&mut random, "cancel", |rt| async move { rt.cancel(job).await }).await;
         tell!(self.stage.trace, "client", "{} cancel: {answer:?}", self.stage.trace.name(job));
         if answer.is_ok() {

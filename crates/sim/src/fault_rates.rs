@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use aetheris_testing::random::Random;
 
+use crate::strikes::{Blow, Strikes};
+
 /// A slow answer that costs no lease, of the shortest that are drawn.
 pub const HARMLESS: u64 = 250;
 
@@ -47,6 +49,8 @@ pub struct FaultRates {
     pub slow_longest: u64,
     /// The longest delay of a call of the store, in milliseconds.
     pub store_delay: u64,
+    /// Blows that are planned, where nothing is drawn.
+    pub strikes: Strikes,
     bad: Arc<AtomicBool>,
 }
 
@@ -74,7 +78,30 @@ impl FaultRates {
             mild: random.chance(300),
             drift: random.chance(300),
             jumps: random.chance(120),
+            strikes: Strikes::default(),
             bad: Arc::new(AtomicBool::new(true)),
+        }
+    }
+
+    /// Nothing is drawn: what goes wrong is planned.
+    #[must_use]
+    pub fn planned(strikes: Strikes) -> Self {
+        Self {
+            deaths: 0,
+            drift: false,
+            hints: Hints::Good,
+            jumps: false,
+            network: 0,
+            mild: true,
+            nemesis: 0,
+            // What is asked of processes that never stand still is not asked of one that does.
+            stops: u64::from(strikes.plan(Blow::Standstill)),
+            store: 0,
+            slow: 0,
+            slow_longest: HARMLESS,
+            store_delay: 0,
+            strikes,
+            bad: Arc::default(),
         }
     }
 

@@ -5,7 +5,8 @@
 //! Reading order: [`program`] (what is run, and what must come out), [`fault_rates`] (how much goes wrong),
 //! [`wire`] and [`services`] (the store's and the tools' side of it), [`recorder`] (what is checked at
 //! every write), [`processes`] (the processes), [`clients`] (who sends and answers), [`oracle`] (what is checked
-//! at the end), [`tally`] (how often), [`in_place`] (SQLite's store in virtual time), [`seed`] (one run), [`batch`] (many).
+//! at the end), [`tally`] (how often), [`in_place`] (SQLite's store in virtual time), [`seed`] (one run), [`batch`] (many),
+//! [`strikes`] and [`search`] (every blow at every place of small worlds, where seeds draw them).
 
 pub mod batch;
 mod children;
@@ -26,8 +27,10 @@ mod processes;
 pub mod program;
 pub mod recorder;
 mod rounds;
+pub mod search;
 pub mod seed;
 pub mod services;
+pub mod strikes;
 pub mod tally;
 pub mod trace;
 pub mod troubles;

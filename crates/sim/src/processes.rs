@@ -19,15 +19,16 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::fault_rates::{FaultRates, Hints};
 use crate::services::{Outside, Services};
+use crate::strikes::{Blow, Site};
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
 use crate::troubles::Troubles;
 use crate::wire::Wire;
 
-/// What strikes a process.
+/// What becomes of a process that is struck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Blow {
+enum Fall {
     Death,
     Standstill,
 }
@@ -35,7 +36,7 @@ enum Blow {
 /// What befell a process, and whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Befell {
-    blow: Blow,
+    fall: Fall,
     member: usize,
 }
 
@@ -52,24 +53,36 @@ struct Fates {
 
 impl Ambush for Fates {
     fn at(&self, crossing: &Crossing) -> Fate {
-        if !self.rates.is_bad() {
-            return Fate::Pass;
+        match Site::of(crossing).and_then(|site| self.rates.strikes.strike(site)) {
+            Some(Blow::Death) => return self.falls(Fall::Death, crossing),
+            Some(Blow::Standstill) => return self.falls(Fall::Standstill, crossing),
+            _ if !self.rates.is_bad() => return Fate::Pass,
+            _ => {}
         }
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
         let dies = random.chance(self.rates.deaths);
         // Frozen between its last check and its send, for longer than every bound, is what no runtime can
         // promise anything about (guarantees); everywhere else it may stand still.
         let stops = random.chance(self.rates.stops) && !matches!(crossing, Crossing::ToTool(..));
-        let (fate, blow) = match (dies, stops) {
-            (true, _) => (Fate::Die, Blow::Death),
-            (false, true) => (Fate::Stop, Blow::Standstill),
-            (false, false) => return Fate::Pass,
+        match (dies, stops) {
+            (true, _) => self.falls(Fall::Death, crossing),
+            (false, true) => self.falls(Fall::Standstill, crossing),
+            (false, false) => Fate::Pass,
+        }
+    }
+}
+
+impl Fates {
+    fn falls(&self, fall: Fall, crossing: &Crossing) -> Fate {
+        let (fate, told) = match fall {
+            Fall::Death => (Fate::Die, "dies"),
+            Fall::Standstill => (Fate::Stop, "stands still"),
         };
-        tell!(self.trace, &self.who, "{} {crossing}", if dies { "dies" } else { "stands still" });
+        tell!(self.trace, &self.who, "{told} {crossing}");
         // It may be a life that ends while the next one has begun.
         self.troubles.befalls(&self.who);
         // The director lives as long as the run.
-        let _ = self.befell.send(Befell { blow, member: self.member });
+        let _ = self.befell.send(Befell { fall, member: self.member });
         fate
     }
 }
@@ -156,8 +169,9 @@ impl Processes {
     pub fn start(stage: Stage, random: &mut Random) -> Self {
         let (befell, told) = mpsc::unbounded_channel();
         let ttl = Span::from_millis(random.between(1_500, 20_000));
-        let workers = random.between(1, 4);
-        let others = random.between(1, 2);
+        let drawn = (random.between(1, 4), random.between(1, 2));
+        // Where every blow is tried, one who takes over is enough.
+        let (workers, others) = if stage.rates.strikes.are_planned() { (2, 1) } else { drawn };
         let members = (0..workers + others).map(|place| draw_member(&stage, random, place, place < workers, ttl));
         let inner = Inner { found: Tally::default(), members: members.collect(), mishaps: Mishaps::default() };
         let processes = Self { befell, inner: Arc::new(Mutex::new(inner)), stage, ttl };
@@ -246,9 +260,9 @@ impl Processes {
     /// Brings back what has fallen, and lets what stands still go on.
     async fn direct(self, mut told: mpsc::UnboundedReceiver<Befell>, mut random: Random) {
         while let Some(befell) = told.recv().await {
-            let pause = match befell.blow {
-                Blow::Death => random.between(0, 6_000),
-                Blow::Standstill => self.standstill(&mut random),
+            let pause = match befell.fall {
+                Fall::Death => random.between(0, 6_000),
+                Fall::Standstill => self.standstill(&mut random),
             };
             self.fallen(befell);
             let processes = self.clone();
@@ -263,7 +277,8 @@ impl Processes {
     /// its jobs over is about to do what it was about to do.
     fn standstill(&self, random: &mut Random) -> u64 {
         let ttl = u64::try_from(self.ttl.to_std().as_millis()).unwrap_or(5_000);
-        if random.chance(300) { ttl + random.below(2_500) } else { random.below(ttl * 2) }
+        let longer = random.chance(300) || self.stage.rates.strikes.are_planned();
+        if longer { ttl + random.below(2_500) } else { random.below(ttl * 2) }
     }
 
     fn fallen(&self, befell: Befell) {
@@ -271,22 +286,22 @@ impl Processes {
         if let Some(member) = inner.members.get(befell.member) {
             self.stage.troubles.befalls(&member.called());
         }
-        match befell.blow {
-            Blow::Death => inner.mishaps.deaths += 1,
-            Blow::Standstill => inner.mishaps.stops += 1,
+        match befell.fall {
+            Fall::Death => inner.mishaps.deaths += 1,
+            Fall::Standstill => inner.mishaps.stops += 1,
         }
         let process = inner.members.get(befell.member).and_then(|member| member.process.as_ref());
-        match (befell.blow, process) {
-            (Blow::Death, Some(process)) => process.kill(),
-            (Blow::Standstill, Some(process)) => self.stage.services.process_stops(process.instance()),
-            (Blow::Death | Blow::Standstill, None) => {}
+        match (befell.fall, process) {
+            (Fall::Death, Some(process)) => process.kill(),
+            (Fall::Standstill, Some(process)) => self.stage.services.process_stops(process.instance()),
+            (Fall::Death | Fall::Standstill, None) => {}
         }
     }
 
     fn recover(&self, befell: Befell) {
-        match befell.blow {
-            Blow::Death => self.begin(befell.member),
-            Blow::Standstill => {
+        match befell.fall {
+            Fall::Death => self.begin(befell.member),
+            Fall::Standstill => {
                 if let Some(member) = self.inner().members.get(befell.member)
                     && let Some(process) = &member.process
                 {
@@ -328,8 +343,8 @@ impl Processes {
             let member = usize::try_from(random.below(count)).unwrap_or(0);
             let blow = random.below(10);
             match if self.stage.rates.mild { blow.max(7) } else { blow } {
-                0..=3 => self.strike(member, Blow::Death),
-                4..=6 => self.strike(member, Blow::Standstill),
+                0..=3 => self.strike(member, Fall::Death),
+                4..=6 => self.strike(member, Fall::Standstill),
                 7 => self.drain(member, random.chance(200) && !self.stage.rates.mild),
                 8 if self.stage.rates.jumps => {
                     let by = i64::try_from(random.between(1, 600_000_000)).unwrap_or(0);
@@ -366,7 +381,7 @@ impl Processes {
         }
     }
 
-    fn strike(&self, member: usize, blow: Blow) {
+    fn strike(&self, member: usize, fall: Fall) {
         let inner = self.inner();
         let Some(struck) = inner.members.get(member) else { return };
         let Some(process) = struck.process.as_ref().filter(|process| process.gate().life() == Life::Running) else {
@@ -374,18 +389,18 @@ impl Processes {
         };
         let who = struck.called();
         self.stage.troubles.befalls(&who);
-        let told = match blow {
-            Blow::Death => {
+        let told = match fall {
+            Fall::Death => {
                 process.gate().kill();
                 "is killed"
             }
-            Blow::Standstill => {
+            Fall::Standstill => {
                 process.gate().set_stopped(true);
                 "is stopped"
             }
         };
         tell!(self.stage.trace, &who, "{told}");
-        let _ = self.befell.send(Befell { blow, member });
+        let _ = self.befell.send(Befell { fall, member });
     }
 
     fn drain(&self, place: usize, abandon: bool) {

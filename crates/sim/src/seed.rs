@@ -33,6 +33,7 @@ use crate::processes::{Mishaps, Processes, Stage};
 use crate::program::Program;
 use crate::recorder::Recorder;
 use crate::services::{Outside, Services};
+use crate::strikes::Strikes;
 use crate::tally::Tally;
 use crate::tell;
 use crate::trace::Trace;
@@ -106,11 +107,31 @@ fn differ(model: &str, other: &str) -> String {
     }
 }
 
+/// Plays a program alone, with blows as planned; the seed decides all else.
+///
+/// # Errors
+/// The async runtime cannot be made.
+pub(crate) fn run_planned(
+    (seed, program): (u64, &Arc<Program>),
+    strikes: &Strikes,
+    backend: Backend,
+) -> std::io::Result<Outcome> {
+    guarded(seed, || play(seed, backend, Some((Arc::clone(program), strikes.clone()))))
+}
+
 fn run_on(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
+    guarded(seed, || play(seed, backend, None))
+}
+
+/// Plays with a runtime of its own. A panic is a violation.
+fn guarded<F>(seed: u64, play: impl FnOnce() -> F) -> std::io::Result<Outcome>
+where
+    F: Future<Output = std::io::Result<Outcome>>,
+{
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     PANICS.with(|panics| panics.borrow_mut().clear());
     let examined = marks::examined();
-    let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed, backend))));
+    let played = std::panic::catch_unwind(AssertUnwindSafe(|| runtime.block_on(play())));
     drop(runtime);
     marks::tune(Knob::CheckpointEvents, None);
     marks::tune(Knob::SweepRows, None);
@@ -144,9 +165,15 @@ fn tune(random: &mut Random) {
     marks::tune(Knob::SweepRows, random.chance(500).then(|| random.between(1, 3)));
 }
 
-async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
+/// A program that is played alone, with blows as planned.
+type Planned = (Arc<Program>, Strikes);
+
+async fn play(seed: u64, backend: Backend, planned: Option<Planned>) -> std::io::Result<Outcome> {
     let mut random = Random::new(seed);
-    let rates = FaultRates::draw(&mut random);
+    let (alone, rates) = match planned {
+        Some((program, strikes)) => (Some(program), FaultRates::planned(strikes)),
+        None => (None, FaultRates::draw(&mut random)),
+    };
     let clock = VirtualClock::new();
     let trace = Trace::new(Arc::clone(&clock));
     tell!(trace, "world", "seed {seed}: {rates:?}");
@@ -169,16 +196,19 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     };
     // Of its own stream: what was drawn before these were there is drawn as it was.
     let mut beside = Random::new(seed.rotate_left(32) ^ BESIDE);
-    let programs = draw_programs(&mut random, &mut beside);
+    let programs = match &alone {
+        Some(program) => vec![vec![Arc::clone(program)]],
+        None => draw_programs(&mut random, &mut beside),
+    };
     let processes = Processes::start(stage.clone(), &mut random);
     let clients = Clients::new(stage.clone(), processes.clone(), programs.clone());
     programs.iter().flatten().for_each(|program| services.learn(program));
     put_first(&clients, &programs).await;
-    let customers = draw_customers(&mut random);
+    let customers = if alone.is_some() { 1 } else { draw_customers(&mut random) };
     let longest: u64 = programs.iter().flatten().map(|program| program.longest()).max().unwrap_or(0);
     let people = people(&clients, &programs, customers, &mut random);
     let people = tokio::spawn(futures_util::future::join_all(people));
-    if random.chance(800) {
+    if random.chance(800) || alone.is_some() {
         tokio::spawn(clients.clone().operator(random.fork()));
     }
     // Of its own stream as well.
@@ -186,7 +216,12 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     tokio::spawn(processes.clone().plague(random.fork()));
     let storm = random.between(5_000, STORM_MAX);
     let rounds = tokio::spawn(make_rounds(ground.store(), trace.clone(), storm, beside));
-    tokio::time::sleep(Duration::from_millis(storm)).await;
+    if rates.strikes.are_planned() {
+        until_over(ground.store().as_ref()).await;
+        rates.strikes.end();
+    } else {
+        tokio::time::sleep(Duration::from_millis(storm)).await;
+    }
     rates.clear_up();
     tell!(trace, "world", "faults end");
     let calm = stage.store.status().await.map(|status| status.now).unwrap_or_default();
@@ -213,6 +248,24 @@ async fn play(seed: u64, backend: Backend) -> std::io::Result<Outcome> {
     let (mishaps, time, trace_hash) = (processes.mishaps(), trace.passed(), trace.hash());
     tell_histories(&trace, store, &tally.violations).await;
     Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
+}
+
+/// The longest that planned blows are waited for.
+const PLANNED_MAX: Duration = Duration::from_secs(60);
+
+/// Waits until every job has ended, or long enough.
+async fn until_over(store: &dyn Store) {
+    let waits = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let jobs = every_job(store).await.unwrap_or_default();
+            if !jobs.is_empty() && jobs.iter().all(|row| row.status.is_terminal()) {
+                return;
+            }
+        }
+    };
+    // Whoever is stuck is found by who waits for rest.
+    let _ = tokio::time::timeout(PLANNED_MAX, waits).await;
 }
 
 /// Ends the story with the events of the jobs that something is wrong with.

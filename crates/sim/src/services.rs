@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use crate::fault_rates::FaultRates;
 use crate::program::{Act, Kind, Program, Step, output_of};
 use crate::recorder::{Leaving, Recorder};
+use crate::strikes::{Blow, Site};
 use crate::tell;
 use crate::trace::Trace;
 use crate::{loops, planners, rounds};
@@ -80,6 +81,8 @@ enum Way {
     Broken,
     /// It arrives, and the answer is lost in silence.
     Silent,
+    /// It stands in the receiver's queue until its caller has given up, and arrives then.
+    Queued,
 }
 
 impl Services {
@@ -149,7 +152,15 @@ impl Services {
         self.store.outside_time()
     }
 
-    fn way(&self) -> Way {
+    fn way(&self, call: &ToolCall) -> Way {
+        match self.rates.strikes.strike(Site::of_call(call.tool.effect)) {
+            Some(Blow::NotSent) => return Way::NotSent,
+            Some(Blow::LostGoing) => return Way::LostGoing,
+            Some(Blow::Broken) => return Way::Broken,
+            Some(Blow::Silent) => return Way::Silent,
+            Some(Blow::Queued) => return Way::Queued,
+            _ => {}
+        }
         let mut random = self.random();
         if !self.rates.is_bad() || !random.chance(self.rates.network) {
             return Way::Good;
@@ -309,14 +320,14 @@ impl Services {
         let longest = u64::try_from(call.timeout.as_millis()).unwrap_or(300);
         // A closed connection takes nothing back: what stands in the receiver's queue arrives, up to what settles.
         let once = call.tool.effect == EffectClass::AtMostOnce;
-        let queued = once && self.rates.is_bad() && self.random().chance(100);
+        let queued = way == Way::Queued || (once && self.rates.is_bad() && self.random().chance(100));
         // A function of the process itself may be done before the store has answered anything.
         let at_once = call.tool.effect == EffectClass::Pure && self.random().chance(500);
         let transit = match (self.rates.is_bad(), queued) {
             _ if at_once => Duration::ZERO,
-            (true, true) => self.millis(longest, longest + QUEUE_MS),
+            (_, true) => self.millis(longest, longest + QUEUE_MS),
             (true, false) => self.millis(0, longest.min(800)),
-            (false, _) => self.millis(0, 3),
+            (false, false) => self.millis(0, 3),
         };
         tokio::time::sleep(transit).await;
         self.note(call.key, |known| known.on_the_way -= 1);
@@ -333,7 +344,7 @@ impl Services {
                 let _ = reply.send(ToolOutcome::Unknown { error, retry_after: None, timeout: false });
             }
             // Kept open and silent until the caller's own timeout.
-            Way::Good | Way::NotSent | Way::LostGoing | Way::Silent => std::future::pending().await,
+            Way::Good | Way::NotSent | Way::LostGoing | Way::Silent | Way::Queued => std::future::pending().await,
         }
     }
 
@@ -383,7 +394,7 @@ impl Tools for Outside {
         let services = Arc::clone(&self.0);
         Box::pin(async move {
             let _out = services.store.call_leaves(&call, &services.leaving(&call), services.now());
-            let way = services.way();
+            let way = services.way(&call);
             let timed_out = ToolOutcome::Unknown {
                 error: Failure::new("timeout", "no answer in time"),
                 retry_after: None,
@@ -399,7 +410,7 @@ impl Tools for Outside {
                     tokio::time::sleep(call.timeout).await;
                     timed_out
                 }
-                Way::Good | Way::Broken | Way::Silent => {
+                Way::Good | Way::Broken | Way::Silent | Way::Queued => {
                     let (reply, answer) = oneshot::channel();
                     tokio::spawn(Arc::clone(&services).send(call.clone(), way, reply));
                     tokio::select! {
@@ -422,9 +433,11 @@ impl Models for Outside {
             let left = services.now();
             let pause = services.millis(1, 400);
             tokio::time::sleep(pause).await;
-            let fails = services.rates.is_bad() && services.random().chance(services.rates.network);
+            let struck = services.rates.strikes.strike(Site::Question);
+            let drawn = services.rates.is_bad() && services.random().chance(services.rates.network);
+            let held = struck == Some(Blow::HeldBack) || (drawn && pause.as_millis().is_multiple_of(2));
             let asked = Asked { answered: services.now(), left };
-            if fails && pause.as_millis().is_multiple_of(2) {
+            if held {
                 // Nothing has left: what the provider may be asked is used up.
                 let error = Failure::new(MODEL_HELD_BACK, "the provider's rate is used up");
                 let retry_after = pause.as_millis().is_multiple_of(4).then(|| Span::from_std(pause * 20));
@@ -439,7 +452,7 @@ impl Models for Outside {
                 (false, None) => request.prompt.clone(),
             };
             state.questions.push((asked, question));
-            if fails {
+            if drawn || struck == Some(Blow::Busy) {
                 let error = Failure::new("model_busy", "the model is busy");
                 return Err(ModelError::new(error, true));
             }

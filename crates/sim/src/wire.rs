@@ -7,6 +7,7 @@ use aetheris_store::faulty::{Decide, Fault, Op};
 use aetheris_testing::random::Random;
 
 use crate::fault_rates::{FaultRates, HARMLESS};
+use crate::strikes::{Blow, Site};
 use crate::tell;
 use crate::trace::Trace;
 use crate::troubles::Troubles;
@@ -34,6 +35,12 @@ impl Wire {
 
 impl Decide for Wire {
     fn decide(&mut self, op: Op) -> Option<Fault> {
+        let planned = Site::of_operation(op).and_then(|site| self.rates.strikes.strike(site)).and_then(Blow::fault);
+        if let Some(fault) = planned {
+            tell!(self.trace, &self.who, "store: {op:?} meets {fault:?}");
+            self.troubles.befalls(&self.who);
+            return Some(fault);
+        }
         if self.rates.is_bad() && self.random.chance(self.rates.store) {
             let fault = match self.random.below(7) {
                 0 => Fault::After,

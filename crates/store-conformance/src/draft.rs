@@ -13,7 +13,7 @@ use aetheris_core::json::Json;
 use aetheris_core::ledger::{LedgerTrigger, PermitRequest, Settle};
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{EffectClass, WaitType};
-use aetheris_core::projection::{Projection, timer_changes};
+use aetheris_core::projection::{Projection, promises, timer_changes};
 use aetheris_core::state::{Invocation, JobState};
 use aetheris_core::time::Span;
 
@@ -31,6 +31,7 @@ pub struct Draft {
     /// The unit as far as it is.
     pub unit: UnitOfWork,
     before: Vec<TimerId>,
+    events: Vec<Event>,
     ids: Ids,
     seen: u64,
     set: Vec<TimerId>,
@@ -41,7 +42,7 @@ impl Draft {
     #[must_use]
     pub fn new(unit: UnitOfWork, state: JobState, ids: Ids) -> Self {
         let before = state.timers.keys().cloned().collect();
-        Self { before, ids, seen: state.seq, set: Vec::new(), state, unit }
+        Self { before, events: Vec::new(), ids, seen: state.seq, set: Vec::new(), state, unit }
     }
 
     /// Appends an event that the tables allow.
@@ -54,6 +55,7 @@ impl Draft {
         }
         let id = if self.unit.events.is_empty() { self.unit.id } else { self.ids.event() };
         self.unit.events.push(EncodedEvent::new(id, &event));
+        self.events.push(event);
         self
     }
 
@@ -64,12 +66,13 @@ impl Draft {
         self
     }
 
-    /// The unit, with the row and the timers that follow from its events.
+    /// The unit, with the row, the promises and the timers that follow from its events.
     #[must_use]
     pub fn done(mut self) -> UnitOfWork {
         if !self.unit.events.is_empty() {
             self.unit.expected_seq = Some(self.seen);
             self.unit.row = Some(Projection::of(&self.state, true));
+            self.unit.outbox.extend(promises(self.seen, self.events.iter(), &self.state));
             self.unit.timers.extend(timer_changes(&self.before, &self.state, &self.set));
             if self.state.status != JobStatus::Running {
                 self.unit.lease = LeaseChange::Release;

@@ -64,6 +64,15 @@ impl ItemsState {
     }
 }
 
+/// What a step is given up for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoppedBy {
+    /// The item with which its map has failed.
+    Item(u32),
+    /// The turn or call with which its loop has failed.
+    Part(StepPath),
+}
+
 impl JobState {
     /// How the items of the map stand that a step is, or is an item of.
     #[must_use]
@@ -71,20 +80,25 @@ impl JobState {
         self.step_of(path.node()).and_then(|map| map.items.as_ref())
     }
 
-    /// Whether a step is an item whose map has failed, or a part of a loop that has failed: it is given up. A loop that a part of
-    /// its own has ended is not.
+    /// What a step is given up for, that of its map before that of its loop. A loop that a part of its own has ended is not: it
+    /// fails as that part has.
     #[must_use]
-    pub fn is_stopped(&self, path: &StepPath) -> bool {
-        let of_map = self.is_of_failed_map(path);
-        // A loop that a part of it has ended fails as that part has.
-        let own = path.is_outside_loop() && self.turns_of(path).is_some_and(|turns| turns.failed_by.is_some());
-        (of_map && !own) || self.is_of_failed_loop(path)
+    pub fn stopped_by(&self, path: &StepPath) -> Option<StoppedBy> {
+        let of_map = path.item().and_then(|_| self.items_of(path)?.stopped_by);
+        let of_loop = self.turns_of(path).and_then(|turns| turns.failed_by.clone());
+        let is_loop = path.is_outside_loop();
+        match (of_map, of_loop) {
+            (Some(_), Some(_)) if is_loop => None,
+            (Some(item), _) => Some(StoppedBy::Item(item)),
+            (None, Some(part)) if !is_loop => Some(StoppedBy::Part(part)),
+            (None, Some(_) | None) => None,
+        }
     }
 
-    /// Whether a step is an item, or a part of one, whose map has failed.
+    /// Whether a step is given up.
     #[must_use]
-    pub fn is_of_failed_map(&self, path: &StepPath) -> bool {
-        path.item().is_some() && self.items_of(path).is_some_and(|items| items.stopped_by.is_some())
+    pub fn is_stopped(&self, path: &StepPath) -> bool {
+        self.stopped_by(path).is_some()
     }
 
     /// A step that is an item has moved.

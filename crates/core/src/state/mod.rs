@@ -25,7 +25,7 @@ pub use apply::Illegal;
 pub use blocks::{Blocked, Blocks};
 pub use children::{Child, ChildCount};
 pub use invocation::{Doubt, Invocation, InvocationPhase};
-pub use items::ItemsState;
+pub use items::{ItemsState, StoppedBy};
 pub use turns::TurnsState;
 pub use values::Values;
 

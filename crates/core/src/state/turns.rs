@@ -122,11 +122,6 @@ impl JobState {
         (0..begun).flat_map(of_turn).filter(|path| self.steps.contains_key(path)).collect()
     }
 
-    /// Whether a step is a part of a loop that another part of it has ended: it is given up.
-    pub(super) fn is_of_failed_loop(&self, path: &StepPath) -> bool {
-        !path.is_outside_loop() && self.turns_of(path).is_some_and(|turns| turns.failed_by.is_some())
-    }
-
     /// A part of a loop has moved.
     pub(super) fn note_part(&mut self, path: &StepPath, to: StepStatus) -> Result<(), Illegal> {
         if path.is_outside_loop() {

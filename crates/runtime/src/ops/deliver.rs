@@ -364,7 +364,6 @@ impl Runtime {
             Ok(if any { Decided::Write(Box::new(draft), true) } else { Decided::Answer(false) })
         });
         if told.await? {
-            self.store.bus().news(parent);
             return Ok(());
         }
         // It has ended, or its step has: it makes no difference any more.

@@ -2,6 +2,7 @@
 //! something else was written meanwhile, it is looked at again.
 
 use aetheris_core::id::JobId;
+use aetheris_core::job::JobStatus;
 use aetheris_core::lease::Guard;
 use aetheris_core::limits;
 use aetheris_store::{Committed, Purpose, Refusal, UnitOfWork};
@@ -63,7 +64,7 @@ impl<'r> Rounds<'r> {
         Err(OpError::KeepsChanging(self.job))
     }
 
-    /// Writes what was decided on what was seen. `None` says that the job is to be looked at again: something else was written
+    /// Writes what was decided on what was seen, and tells the job's run, if it is in this process. `None` says that the job is to be looked at again: something else was written
     /// to it meanwhile, or the store refused for what `outdated` takes for a change of the job.
     ///
     /// # Errors
@@ -75,7 +76,13 @@ impl<'r> Rounds<'r> {
         outdated: impl FnOnce(&Refusal) -> bool,
     ) -> Result<Option<Committed>, WriteError> {
         match draft::write(self.rt.store.as_ref(), unit).await {
-            Ok(committed) => Ok(Some(committed)),
+            Ok(committed) => {
+                // A step of its run may go on for it, while others are under way.
+                if seen.state.status == JobStatus::Running && !aetheris_fault::planted!("news-of-children-only") {
+                    self.rt.store.bus().news(self.job);
+                }
+                Ok(Some(committed))
+            }
             Err(WriteError::Refused(refusal)) if matches!(refusal, Refusal::Sequence { .. }) || outdated(&refusal) => {
                 self.seen = Some(seen);
                 Ok(None)

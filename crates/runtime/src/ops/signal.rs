@@ -243,6 +243,15 @@ fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {
     }
 }
 
+/// The open key that looks most like this one: its sender may have mistyped it, and must not be led to another question.
+fn nearest(state: &JobState, key: &str) -> Option<Awaited> {
+    let shared = |open: &str| open.bytes().zip(key.bytes()).take_while(|(one, other)| one == other).count();
+    let all = state.blocks.by_age().into_iter().filter_map(|blocked| blocked.correlation_key.as_deref());
+    let open: Vec<&str> = all.collect();
+    let best = open.iter().rev().max_by_key(|open| shared(open))?;
+    Some(Awaited::Signal((*best).to_owned(), open.len() - 1))
+}
+
 fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
     match met {
         Route::WaitOver => OpError::WaitOver(incoming.correlation_key.clone()),
@@ -256,7 +265,7 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
             key: incoming.correlation_key.clone(),
             waiting: match state.blocks.oldest() {
                 Some(blocked) if blocked.doubt => Some(Awaited::Doubt(blocked.node.clone())),
-                Some(_) | None => state.open_key().map(|key| Awaited::Signal(key.to_owned())),
+                Some(_) | None => nearest(state, &incoming.correlation_key),
             },
         },
         Route::Deliver(_) | Route::AlreadyDelivered { .. } | Route::Keep | Route::JobFinished => {

@@ -101,9 +101,19 @@ impl<'r> Run<'r> {
 
     /// A question that could not leave holds no slot: where nothing else of the job can go on, the job is given back.
     fn hold_question(&mut self, path: &StepPath, error: &Failure, asked: Option<Span>) {
-        let pause = asked.unwrap_or_else(|| self.next_pause(path)).min(limits::RATE_WAIT_MAX);
+        let pause =
+            asked.unwrap_or_else(|| self.next_pause(path)).min(limits::RATE_WAIT_MAX).max(self.least_pause(path));
         tracing::info!(job = %self.state().id, node = %path, error = %error.message, "a question was held back");
         self.hold_back(path, pause);
+    }
+
+    /// How long a question waits at least that has waited for long: each time that its job is given back is told by two events,
+    /// of which a job has so many.
+    fn least_pause(&self, path: &StepPath) -> Span {
+        // By the store's clock, up to the claim or whatever else was written last.
+        let begun = self.state().steps.get(path).and_then(|step| step.started_at);
+        let waited = begun.map_or(Span::ZERO, |begun| self.state().last_at.since(begun));
+        Span::from_micros(waited.micros() / limits::RATE_WAITED_SHARE).min(limits::RATE_PAUSE_MAX)
     }
 
     /// How long a call that could not leave waits: each time longer, up to a bound.

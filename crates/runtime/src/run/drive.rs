@@ -17,6 +17,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{CompiledPlan, Step};
 use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Due, Waits};
+use aetheris_core::state::StoppedBy;
 use aetheris_core::step::StepStatus;
 use aetheris_expr::Scope;
 use aetheris_store::{LedgerWrite, Purpose};
@@ -183,11 +184,11 @@ impl<'r> Run<'r> {
                 if step.path.item().is_some() && self.state().step_status(&step.path.base()) == StepStatus::Pending {
                     overtaken.insert(step.node.id.clone());
                 }
-                if self.is_stopped(&step.path) {
+                match self.state().stopped_by(&step.path) {
+                    Some(StoppedBy::Item(_)) => bodies.halt_group(&StepPath::from(&step.node.id)),
                     // An item beside it is not to hear of the end of its loop.
-                    let of_map = self.state().is_of_failed_map(&step.path);
-                    let group = if of_map { StepPath::from(&step.node.id) } else { step.path.of_loop() };
-                    bodies.halt_group(&group);
+                    Some(StoppedBy::Part(_)) => bodies.halt_group(&step.path.of_loop()),
+                    None => {}
                 }
                 continue;
             }

@@ -46,7 +46,7 @@ impl Run<'_> {
         Some(Item { index, name: &map.name, value })
     }
 
-    /// Whether a step is an item whose map has failed.
+    /// Whether a step is given up: its map or its loop has failed with another.
     pub(super) fn is_stopped(&self, path: &StepPath) -> bool {
         self.state().is_stopped(path)
     }

@@ -32,6 +32,7 @@ mod doubt;
 mod drive;
 mod end;
 mod facts;
+mod give_up;
 mod held;
 mod judge;
 mod keep;

@@ -145,7 +145,7 @@ impl Release {
 pub struct TryFailed {
     /// What happened.
     pub error: Failure,
-    /// It is an item that is given up, since its map has failed with another.
+    /// It is a step that is given up, since its map or its loop has failed with another.
     pub given_up: bool,
     /// What a model used for an answer that could not be taken.
     pub model: Option<Box<ModelRecord>>,

@@ -10,7 +10,7 @@ use super::budget::{BUDGET_EXCEEDED, over_budget, over_budget_after, over_memory
 use super::kind::Uses;
 use super::prepared::{Body, Next, Prepared, Release, Said, TryFailed};
 use super::view::View;
-use super::{doubt, facts, judge, kind, permit};
+use super::{doubt, facts, give_up, judge, kind, permit};
 use crate::draft::Fact;
 
 /// Decides from events, effect and ledger what may be done.
@@ -26,8 +26,8 @@ pub fn prepare(view: &View<'_>) -> Result<Prepared, Failure> {
     let effect = view.rows.effects.get(&key).map(|effect| EffectSeen { permit: effect.permit });
     let ledger = view.rows.ledger.get(&key).map(|row| LedgerSeen { permit: row.permit, status: row.status });
     let decision = recovery::decide(told, effect, ledger);
-    if view.is_stopped() {
-        return kind::map::give_up(view, &decision);
+    if let Some(by) = view.state.stopped_by(&view.path) {
+        return give_up::give_up(view, &by, &decision);
     }
     match decision {
         Decision::Inject | Decision::Nothing => Ok(Prepared::default()),

@@ -127,6 +127,8 @@ impl Run<'_> {
                 let state = self.reload().await?;
                 self.draft.rebase_unblocked(state);
                 self.refresh_names();
+                // The newer state may have refused more than the wait.
+                self.deposit_dropped().await?;
                 Ok(Rebased::Cut)
             }
             // Someone has settled the call in the meantime: a deposit, or an operator.

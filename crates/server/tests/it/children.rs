@@ -8,7 +8,7 @@ use aetheris_core::path::StepPath;
 use aetheris_core::plan::{OnParentEnd, WaitType};
 use aetheris_runtime::ops::Delivery;
 use aetheris_store::system::SystemIds;
-use aetheris_store::{Purpose, Scope};
+use aetheris_store::Purpose;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Hand, started};
@@ -24,8 +24,7 @@ pub(crate) const CHILD: &str = "agent: below\nplan:\n  nodes:\n    - { id: x, ki
 
 /// A step asks for a child.
 pub(crate) async fn asks(bed: &Bed, hand: &Hand, node: &str, waits: bool) -> JobId {
-    let row = bed.store.job(Scope::System, hand.job).await.unwrap().unwrap();
-    let child = JobId::of_child(hand.job, &StepPath::from(node), row.updated_at);
+    let child = JobId::of_child(hand.job, &StepPath::from(node));
     let agent = bed.store.agent(TenantId::default(), "below".into()).await.unwrap().unwrap();
     let child_started = ChildStarted {
         agent: "below".into(),

@@ -3,6 +3,7 @@
 //! ```text
 //! aetheris-sim run --seeds 12000      # a batch; fails on any violation and on any mark never reached
 //! aetheris-sim repeat 4711            # one seed, with its story
+//! aetheris-sim search                 # every blow at every place of the smallest programs of each kind
 //! ```
 
 #![expect(clippy::print_stdout, reason = "a command")]
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use aetheris_sim::batch::{self, Batch, Summary};
+use aetheris_sim::search::{self, Failed, Found, Search};
 use aetheris_sim::seed::{self, Backend, Outcome};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -79,6 +81,24 @@ enum Command {
         #[arg(long, value_enum, default_value = "memory")]
         store: Store,
     },
+    /// Strike the smallest programs of each kind of work at every place, one blow a run.
+    Search {
+        /// How many blows strike one run: 2 for every pair, which takes hours.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3))]
+        blows: u64,
+        /// The last line is JSON, and the first failure ends the search.
+        #[arg(long)]
+        hunt: bool,
+        /// Only this kind of work.
+        #[arg(long)]
+        kind: Option<String>,
+        /// On how many threads.
+        #[arg(long, default_value_t = 2)]
+        threads: usize,
+        /// What keeps the facts.
+        #[arg(long, value_enum, default_value = "memory")]
+        store: Store,
+    },
     /// Print the hash of each seed's trace, to compare with another process.
     Hashes {
         /// The seeds.
@@ -117,6 +137,9 @@ fn main() -> ExitCode {
         Command::Repeat { seed, only, store } => repeat(seed, only.as_deref(), store.into()),
         Command::Hunt { seeds, from, threads, store } => {
             hunt(Batch { backend: store.into(), from, seeds, stop_at_failure: true, threads })
+        }
+        Command::Search { blows, hunt, kind, threads, store } => {
+            look(usize::try_from(blows).unwrap_or(1), hunt, kind.as_deref(), (threads, store.into()))
         }
         Command::Hashes { seeds, store } => hashes(&seeds, store.into()),
     };
@@ -205,10 +228,7 @@ fn story(outcome: &Outcome, backend: Backend) -> Result<()> {
     for violation in outcome.tally.violations.iter().take(4) {
         println!("  {violation}");
     }
-    let folder = PathBuf::from("target/sim");
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let file = folder.join(format!("{}.txt", outcome.seed));
-    std::fs::write(&file, &outcome.trace).with_context(|| format!("cannot write {}", file.display()))?;
+    let file = kept(&outcome.seed.to_string(), outcome)?;
     println!("  its story: {}", file.display());
     let store = match backend {
         Backend::Memory => "",
@@ -216,6 +236,15 @@ fn story(outcome: &Outcome, backend: Backend) -> Result<()> {
     };
     println!("  repeat it: cargo xtask sim repeat {}{store}", outcome.seed);
     Ok(())
+}
+
+/// The file that a story is written to.
+fn kept(name: &str, outcome: &Outcome) -> Result<PathBuf> {
+    let folder = PathBuf::from("target/sim");
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let file = folder.join(format!("{name}.txt"));
+    std::fs::write(&file, &outcome.trace).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(file)
 }
 
 fn repeat(seed: u64, only: Option<&str>, backend: Backend) -> Result<bool> {
@@ -246,6 +275,63 @@ fn hunt(batch: Batch) -> Result<bool> {
     });
     println!("{told}");
     Ok(first.is_none())
+}
+
+/// Searches, and tells what was found.
+fn look(blows: usize, hunt: bool, kind: Option<&str>, (threads, backend): (usize, Backend)) -> Result<bool> {
+    let began = now();
+    seed::watch_panics();
+    let all = search::worlds()?;
+    let missing: Vec<&str> = search::kinds().filter(|kind| all.iter().all(|world| world.kind != *kind)).collect();
+    anyhow::ensure!(missing.is_empty(), "no seed draws a program of these kinds: {missing:?}");
+    let worlds: Vec<_> = all.into_iter().filter(|world| kind.is_none_or(|kind| world.kind == kind)).collect();
+    anyhow::ensure!(!worlds.is_empty(), "there is no such kind; there are {:?}", search::kinds().collect::<Vec<_>>());
+    let searched = Search { backend, blows, stop_at_failure: hunt, threads, worlds };
+    let found = search::run(&searched, |done, left| {
+        if !hunt && done % 5_000 == 0 {
+            println!("  {done} runs, {left} known of, {} s", began.elapsed().as_secs());
+        }
+    })?;
+    if hunt {
+        let first = found.failures.first();
+        let told = serde_json::json!({
+            "failed": first.is_some(),
+            "runs": found.in_all(),
+            "seconds": began.elapsed().as_secs_f64(),
+            "what": first.and_then(|failed| failed.outcome.tally.violations.first()),
+            "where": first.map(|failed| format!("{}: {:?}", failed.world.kind, failed.plan)),
+        });
+        println!("{told}");
+        return Ok(first.is_none());
+    }
+    let Found { failures, failed, runs, .. } = &found;
+    for (kind, runs) in runs {
+        println!("{kind:<20} {runs:>7} runs");
+    }
+    for failed in failures {
+        story_of(failed)?;
+    }
+    let unstruck = if kind.is_none() { found.unstruck(blows) } else { Vec::new() };
+    if !unstruck.is_empty() {
+        println!("blows that struck nowhere: {unstruck:?}");
+    }
+    println!("{} runs in {} s, {failed} failed", found.in_all(), began.elapsed().as_secs());
+    let clean = *failed == 0 && unstruck.is_empty();
+    println!("{}", if clean { "clean" } else { "NOT CLEAN" });
+    Ok(clean)
+}
+
+/// The words of a run that failed, and where its story is.
+fn story_of(Failed { plan, outcome, world }: &Failed) -> Result<()> {
+    let blows: Vec<String> = plan.iter().map(|(place, blow)| format!("{blow:?} at {place}")).collect();
+    println!("\n{} (seed {}), {} failed:", world.kind, world.seed, blows.join(", "));
+    for violation in outcome.tally.violations.iter().take(4) {
+        println!("  {violation}");
+    }
+    let name: Vec<String> = plan.iter().map(|(place, blow)| format!("{place}-{blow:?}")).collect();
+    let file = kept(&format!("{}-{}-{}", world.kind.replace(' ', "-"), world.seed, name.join("-")), outcome)?;
+    println!("  its story: {}", file.display());
+    Ok(())
 }
 
 fn hashes(seeds: &[u64], backend: Backend) -> Result<bool> {

@@ -18,6 +18,7 @@ use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 
 use super::compare::{answer, equal, renewal};
+use super::kinds;
 use super::spoil::spoil;
 use super::world::{World, instance, worker};
 use crate::draft::LIFETIME;
@@ -65,6 +66,7 @@ pub(super) async fn step(world: &mut World<'_>) -> Operation {
             9..=10 => heartbeat(world).await,
             11..=13 => Some(advance(world)),
             14 => settle(world).await,
+            15..=17 => promised(world).await,
             _ => write(world).await,
         };
         if let Some(operation) = done {
@@ -246,6 +248,22 @@ async fn send(world: &mut World<'_>, kind: &'static str, unit: UnitOfWork) -> (O
     (operation, first.is_ok())
 }
 
+/// A unit that keeps a promise.
+async fn promised(world: &mut World<'_>) -> Option<Operation> {
+    let (kind, mut unit) = kinds::keep(world).await?;
+    if world.random.one_in(4) {
+        let rare = world.rare_answer(kind);
+        unit = spoil(world, rare, unit).await;
+    }
+    let (job, creates) = (unit.job, unit.create.is_some());
+    let (operation, accepted) = send(world, kind, unit).await;
+    if accepted && creates {
+        world.jobs.push(job);
+        world.live.push(job);
+    }
+    Some(operation)
+}
+
 /// One unit of a job that is there.
 async fn write(world: &mut World<'_>) -> Option<Operation> {
     let state = world.folded().await?;
@@ -300,7 +318,7 @@ async fn candidate(world: &mut World<'_>, state: JobState) -> Option<Written> {
     })
 }
 
-type Written = (&'static str, UnitOfWork);
+pub(super) type Written = (&'static str, UnitOfWork);
 
 fn guard_of(state: &JobState) -> Guard {
     if state.status == JobStatus::Running { Guard::Run(state.fence) } else { Guard::Outside }
@@ -426,16 +444,23 @@ fn reclaim(world: &mut World<'_>, state: JobState) -> Option<Written> {
 }
 
 /// The nodes of a small pool whose step and call are in some state.
-fn nodes(state: &JobState, fits: impl Fn(StepStatus, Option<InvocationPhase>) -> bool) -> Vec<String> {
+pub(super) fn nodes(state: &JobState, fits: impl Fn(StepStatus, Option<InvocationPhase>) -> bool) -> Vec<String> {
     let phase = |node: &str| Some(state.steps.get(&node.into())?.invocation.as_ref()?.phase);
     let all = (0..5).map(|n| format!("n{n}"));
-    all.filter(|node| fits(state.step_status(&StepPath::from(node.as_str())), phase(node))).collect()
+    // A call of a loop that has not begun is its turn's.
+    let calls = (0..kinds::TURNS).map(kinds::call_of).filter(|call| state.steps.contains_key(&call.as_str().into()));
+    all.chain(calls).filter(|node| fits(state.step_status(&StepPath::from(node.as_str())), phase(node))).collect()
 }
 
 /// What a worker writes of a job that it holds.
 fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
     if state.status != JobStatus::Running {
         return None;
+    }
+    if world.random.one_in(3)
+        && let Some(written) = kinds::step_of_kind(world, state.clone())
+    {
+        return Some(written);
     }
     let ending = state.end_requested.is_some() || state.plan.is_none();
     let class = [EffectClass::AtMostOnce, EffectClass::Idempotent][world.random.below(2)];

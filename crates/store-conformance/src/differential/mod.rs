@@ -3,10 +3,11 @@
 //! One of the two is usually the reference model. Operations are written by the reducer, as a runtime
 //! would write them, and some are spoiled afterwards; a run ends only when every kind of operation has
 //! been accepted and every kind of refusal has been met. [`actions`] has the operations, [`spoil`] what
-//! is done to them, [`world`] what both stores are believed to hold.
+//! is done to them, [`kinds`] has those of jobs that do more than call and wait, [`world`] what both stores are believed to hold.
 
 mod actions;
 mod compare;
+mod kinds;
 mod spoil;
 mod world;
 
@@ -17,21 +18,27 @@ use aetheris_store::system::ManualClock;
 use world::World;
 
 /// Every kind of operation that a run has to have seen accepted.
-pub const OPERATIONS: [&str; 28] = [
+pub const OPERATIONS: [&str; 37] = [
     "advance",
+    "ask",
     "block",
+    "call_of_turn",
     "cancel",
     "checkpoint",
+    "child",
     "claim",
     "create",
+    "create_child",
     "delete_agent",
     "deposit",
     "doubt",
     "finish",
     "heartbeat",
+    "keep",
     "not_done",
     "pause",
     "permit",
+    "plan",
     "put_agent",
     "reclaim_dead",
     "reclaim_expired",
@@ -41,18 +48,22 @@ pub const OPERATIONS: [&str; 28] = [
     "requeue",
     "resolve",
     "resume",
+    "round",
     "settle",
     "signal_deliver",
     "signal_keep",
     "timer_fire",
     "timer_set",
+    "turn",
+    "value",
 ];
 
 /// Every way in which a run has to have seen a unit not accepted.
-pub const REFUSALS: [&str; 18] = [
+pub const REFUSALS: [&str; 20] = [
     "arguments_differ",
     "bound",
     "can_still_arrive",
+    "delivered",
     "duplicate",
     "illegal",
     "invalid",
@@ -62,6 +73,7 @@ pub const REFUSALS: [&str; 18] = [
     "not_due",
     "other_instance",
     "other_permit",
+    "parent_ended",
     "sequence",
     "signal_kept",
     "stale",

@@ -13,7 +13,7 @@ use crate::fixture::{Ids, state};
 use aetheris_core::lease::Guard;
 use aetheris_store::system::ManualClock;
 use aetheris_store::unit::{ClientKey, Purpose, UnitOfWork};
-use aetheris_store::{CommitError, Store};
+use aetheris_store::{CommitError, PromiseRow, Store};
 
 /// How often each answer to each kind of unit is sought within a seed.
 const SOUGHT: u64 = 3;
@@ -28,6 +28,8 @@ pub(super) struct World<'a> {
     pub(super) client_keys: Vec<(AgentName, ClientKey)>,
     pub(super) clock: &'a ManualClock,
     pub(super) ids: Ids,
+    /// Promises that somebody has tried to keep, newest last.
+    pub(super) kept: Vec<PromiseRow>,
     /// Every job, oldest first.
     pub(super) jobs: Vec<JobId>,
     /// Those that had not ended when they were last looked at.
@@ -65,6 +67,7 @@ impl<'a> World<'a> {
             client_keys: Vec::new(),
             clock,
             ids: Ids::default(),
+            kept: Vec::new(),
             jobs: Vec::new(),
             live: Vec::new(),
             plans: Vec::new(),

@@ -313,7 +313,11 @@ async fn a_last_word_fits_its_schema() {
     let asked = told.last_asked();
     assert_eq!(asked.format, AnswerFormat::Json);
     let replies: Vec<&str> = asked.turns.iter().filter_map(|turn| turn.reply.as_deref()).collect();
-    assert!(replies[0].starts_with("the model was asked for JSON, and its answer is not: "), "{}", replies[0]);
+    assert!(
+        replies[0].starts_with("the answer must be JSON alone, with no text before or after it: "),
+        "{}",
+        replies[0]
+    );
     assert_eq!(replies[1], "your answer does not fit: /n: this value is not of type \"integer\"");
     assert!(asked.system.unwrap().contains("\"required\":[\"n\"]"));
 }

@@ -93,6 +93,11 @@ fn at_limit(view: &View<'_>, agent: &AgentNode, turns: &TurnsState, tokens: u64)
     let newest = view.state.steps.get(&view.path.at_turn(turns.ended.saturating_sub(1))).and_then(|step| step.turn());
     let message = match newest.and_then(|turn| turn.reply.as_ref()) {
         Some(reply) => format!("the loop used {used}, and its final answer was not accepted: {reply}"),
+        None if turns.mistakes > 0 => format!(
+            "the loop used {used} without a final answer; {} of its calls were refused (unknown tools, or arguments that do not fit): \
+             look at the failed calls in `aetheris trace`",
+            turns.mistakes
+        ),
         None => format!(
             "the loop used {used} without a final answer; raise `max_turns` or `max_tokens`, or set `on_limit: answer`"
         ),
@@ -153,12 +158,14 @@ fn conversation(view: &View<'_>, turn: u32) -> Result<Vec<PastTurn>, Failure> {
 }
 
 /// A conversation that is longer than is sent: each question copies all of it.
-fn too_long(turns: &[PastTurn]) -> Option<Failure> {
+pub(super) fn too_long(turns: &[PastTurn]) -> Option<Failure> {
     let of_call = |call: &PastCall| call.asked.arguments.len() + call.result.len();
-    let of_turn = |turn: &PastTurn| turn.text.len() + turn.calls.iter().map(of_call).sum::<usize>();
+    let of_turn = |turn: &PastTurn| {
+        turn.text.len() + turn.reply.as_ref().map_or(0, String::len) + turn.calls.iter().map(of_call).sum::<usize>()
+    };
     let (bytes, max) = (turns.iter().map(of_turn).sum::<usize>(), limits::CONVERSATION_BYTES_MAX);
     (bytes > max).then(|| {
-        let message = format!("the conversation has {bytes} bytes, and at most {max} are sent; let tools answer less");
+        let message = format!("the conversation has {bytes} bytes; at most {max} are sent");
         Failure::new("conversation_too_long", message)
     })
 }

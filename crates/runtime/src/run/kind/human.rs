@@ -77,7 +77,7 @@ fn question(view: &View<'_>, human: &HumanTool, input: Json) -> Result<String, E
 }
 
 /// Nobody waits for the answer of a step any more that is given up.
-pub(super) fn dropped(view: &View<'_>) -> Prepared {
+pub(in crate::run) fn dropped(view: &View<'_>) -> Prepared {
     let planted = aetheris_fault::planted!("question-not-withdrawn");
     let waits = view.status() == StepStatus::Waiting && view.state.blocks.of(&view.path).is_some() && !planted;
     aetheris_fault::sometimes!(QuestionDropped, waits);

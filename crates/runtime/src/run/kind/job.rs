@@ -107,7 +107,7 @@ pub(in crate::run) fn conclude(view: &View<'_>, wanted: ChildWanted, found: Agen
     let started = ChildStarted {
         agent,
         agent_version,
-        child: JobId::of_child(state.id, &view.path, state.last_at),
+        child: JobId::of_child(state.id, &view.path),
         deadline_us: deadline.or(own_deadline).map(|span| span.micros()),
         depth: state.child_depth(),
         message,

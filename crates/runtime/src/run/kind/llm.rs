@@ -122,8 +122,10 @@ pub(super) fn output(format: AnswerFormat, text: &str) -> Result<Json, Failure> 
         }
         AnswerFormat::Text => Ok(Json::new(text.into())),
         AnswerFormat::Json => Json::parse(unfenced(text).as_bytes()).map_err(|error| {
-            let message =
-                format!("the model was asked for JSON, and its answer is not: {error}. It said: {}", quoted(text));
+            let message = format!(
+                "the answer must be JSON alone, with no text before or after it: {error}. It said: {}",
+                quoted(text)
+            );
             Failure::new("model_answer_not_json", message)
         }),
     }

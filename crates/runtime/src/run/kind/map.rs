@@ -1,21 +1,18 @@
 //! The same work for each item of a list. The map's own step begins with the list and ends when its items have: each of
 //! them is a step of its own, decided like any other.
 
-use aetheris_core::event::{Failure, InvocationOutcome, Items, Source, StepResult};
+use aetheris_core::event::{Failure, Items, StepResult};
 use aetheris_core::json::Json;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::MapNode;
-use aetheris_core::recovery::Decision;
-use aetheris_core::state::ItemsState;
 use aetheris_expr::ExprError;
 use serde_json::Value;
 
-use super::human;
 use crate::run::budget::over_memory;
+use crate::run::facts;
 use crate::run::prepared::{Next, Prepared, TryFailed};
 use crate::run::view::View;
-use crate::run::{doubt, facts, permit};
 
 /// # Errors
 /// The history contradicts itself.
@@ -89,46 +86,4 @@ fn fail_with(view: &View<'_>, item: u32, of_job: bool) -> Result<Prepared, Failu
     let of_job = of_job && !aetheris_fault::planted!("lost-map-is-absorbed");
     let failed = TryFailed { of_job, ..TryFailed::new(error, None, false) };
     Ok(facts::fail_after(view, StepResult::PermanentFailure, failed))
-}
-
-/// What an item that has begun comes to when its map has failed with another: what is known of a call is recorded, and
-/// nothing is called or asked any more.
-///
-/// # Errors
-/// What is stored contradicts itself.
-pub(in crate::run) fn give_up(view: &View<'_>, decision: &Decision) -> Result<Prepared, Failure> {
-    // What its child comes to is waited for: it is told to end, unless it is one that is left.
-    if view.step().is_some_and(|step| step.child.is_some()) && *decision == Decision::Run {
-        return super::prepare(view);
-    }
-    aetheris_fault::sometimes!(ItemGivenUp);
-    match decision {
-        Decision::Inject | Decision::Nothing => Ok(Prepared::default()),
-        Decision::CatchUp => permit::catch_up(view),
-        Decision::CatchUpOutcome(outcome) => permit::catch_up_outcome(view, *outcome),
-        Decision::Run | Decision::NextTry | Decision::EndTry => Ok(human::dropped(view).then(given_up(view))),
-        Decision::EnterDoubt if aetheris_fault::planted!("given-up-item-untold") => Ok(given_up(view)),
-        Decision::EnterDoubt => doubt::enter(view, crate::ops::CRASHED),
-        Decision::ResumeDoubt => doubt::abandon(view, of_given_up(view)),
-        Decision::CallAgain => {
-            let call = view.called()?;
-            let unknown = Failure::new("outcome_unknown", "nobody waits for the call any more, since its map failed");
-            let (outcome, source) = (InvocationOutcome::InDoubt, Source::CaughtUp);
-            let ended = facts::call_ended(view, call.permit, outcome, source, Some(unknown));
-            let told = Prepared::of([facts::unknown(view, call, ended)]);
-            Ok(told.next(Next::TryFailed(of_given_up(view))))
-        }
-        Decision::Corrupt(why) => Err(view.corrupt(&format!("{why}; nothing was run"))),
-    }
-}
-
-/// An item of which nothing is under way has ended with its map.
-fn given_up(view: &View<'_>) -> Prepared {
-    facts::fail_after(view, StepResult::PermanentFailure, of_given_up(view))
-}
-
-fn of_given_up(view: &View<'_>) -> TryFailed {
-    let first = view.state.items_of(&view.path).and_then(|items: &ItemsState| items.stopped_by).unwrap_or_default();
-    let message = format!("given up because item {first} failed");
-    TryFailed { given_up: true, ..TryFailed::new(Failure::new("map_stopped", message), None, false) }
 }

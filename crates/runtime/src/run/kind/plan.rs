@@ -11,6 +11,7 @@ use aetheris_core::plan::{AnswerFormat, Plan, PlanNode, Tool};
 use aetheris_expr::ExprError;
 use serde_json::json;
 
+use super::agent::too_long;
 use super::llm;
 use crate::aside::aside;
 use crate::draft::Fact;
@@ -25,7 +26,10 @@ const MISTAKES_TOLD: usize = 20;
 
 pub(super) fn prepare(view: &View<'_>, planner: &PlanNode) -> Prepared {
     match request(view, planner) {
-        Ok(request) => facts::start(view).perform(llm::ask(request, AnswerFormat::Json)),
+        Ok(request) => match too_long(&request.turns) {
+            Some(error) => facts::fail(view, error),
+            None => facts::start(view).perform(llm::ask(request, AnswerFormat::Json)),
+        },
         Err(error) => facts::fail_template(view, "its prompt", &error),
     }
 }
