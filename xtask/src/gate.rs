@@ -36,6 +36,7 @@ const STAGES: [&[&[Named]]; 6] = [
         &[
             ("simulation", "sim --built run --seeds 12000 --from 100001"),
             ("simulation, SQLite", "sim --built run --seeds 1000 --from 100001 --any-marks --store sqlite"),
+            ("search, simulation", "sim --built search"),
         ],
         &[
             ("chaos", "chaos --built --minutes 3 --store sqlite"),

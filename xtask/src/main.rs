@@ -22,7 +22,7 @@ cargo xtask test    every test; --no-run builds them alone
 cargo xtask tidy    dependency direction, lengths, files of the root
 cargo xtask lint    format, tidy and clippy only
 cargo xtask soak    one `dev` for long: --jobs N | --minutes M; fails if anything of it grows that should not
-cargo xtask sim     the simulation: run --seeds N | repeat SEED | hunt | hashes SEED...; run --help for more
+cargo xtask sim     the simulation: run --seeds N | repeat SEED | search | hunt | hashes SEED...; run --help for more
 cargo xtask model   the exhaustive search: gate | campaign | bugs; --help for more
 cargo xtask fuzz    every fuzzer for a while: [--seconds N] [--target T] [--input FILE]
 cargo xtask api-fuzz  schemathesis against servers: [--seconds N] [--max-examples N] [--seed N] [--generators N] [--prepare]

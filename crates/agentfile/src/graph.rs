@@ -238,8 +238,12 @@ impl Graph {
             let Some((id, _)) = &draft.id else { continue };
             if let Some((critic, item)) = draft.critic.as_ref().filter(|(critic, _)| !is_critic(critic)) {
                 let error = GraphError::UnknownCritic { critic: critic.clone(), node: id.clone() };
-                let near = hint(critic.as_str(), &critics().collect::<Vec<_>>());
-                item.wrong(errors, Code::UnknownNeed, format!("{error}{near}"));
+                let other = if self.index.contains_key(critic) {
+                    format!("; `{critic}` is a node of another kind")
+                } else {
+                    hint(critic.as_str(), &critics().collect::<Vec<_>>())
+                };
+                item.wrong(errors, Code::UnknownNeed, format!("{error}{other}"));
             }
             for (need, item) in draft.needs.iter().filter(|(need, _)| is_critic(need)) {
                 let error = GraphError::NeedsCritic { critic: need.clone(), node: id.clone() };

@@ -185,7 +185,12 @@ impl<'t> Item<'t> {
 
     /// One of several words, some of which this build does not execute.
     pub(crate) fn choice<T: Copy>(&self, words: &[(&str, T)], not_yet: &[&str], errors: &mut Errors) -> Option<T> {
-        let text = self.text(errors)?;
+        let Data::Text(text) = &self.tree.data else {
+            let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            self.wrong_type(errors, &listed(&all, "or"));
+            return None;
+        };
+        let text = text.as_str();
         if let Some((_, value)) = words.iter().find(|(word, _)| *word == text) {
             return Some(*value);
         }
@@ -273,6 +278,11 @@ impl<'t> Fields<'t> {
                 errors.add(self.path.key(key), entry.line, Code::NotSupportedYet, message);
             }
         }
+    }
+
+    /// Keys that are known, and are not told to whoever has mistyped another.
+    pub(crate) fn hide(&mut self, keys: &[&'static str]) {
+        self.refused.extend_from_slice(keys);
     }
 
     /// Refuses every key that was not asked for.

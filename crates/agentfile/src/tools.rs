@@ -126,6 +126,7 @@ impl<'t> Tools<'t> {
     /// A tool that asks a person. Nothing is called, and what is said of calls is refused.
     fn human(&mut self, name: &'t str, mut fields: Fields<'t>, errors: &mut Errors) -> Option<Tool> {
         self.people.insert(name);
+        fields.hide(&OF_CALLS);
         for key in OF_CALLS {
             let Some(item) = fields.take(key) else { continue };
             let instead = match key {

@@ -1140,3 +1140,24 @@ fn chance_is_asked_for_in_what_a_step_does() {
         &["bad_template tools.t.url 3", "bad_template tools.t.headers.A 3", "bad_template tools.t.body 3"],
     );
 }
+
+/// The failure of a node fails its job unless the node says otherwise: what waits for it would never run.
+#[test]
+fn what_waits_for_a_failure_that_fails_the_job_is_refused() {
+    let plan = |rule: &str, when: &str| {
+        nodes(&format!(
+            "    - {{ id: health, kind: transform, output: 1{rule} }}\n    \
+             - {{ id: back, kind: transform, needs: [health], when: '{when}', output: 1 }}\n"
+        ))
+    };
+    for when in ["nodes.health.failed", "nodes[\"health\"].failed and message.sick"] {
+        expect(&plan("", when), &["bad_template plan.nodes[1].when 5"]);
+        parse(&plan(", on_failure: fail_safe", when)).unwrap();
+        let told = refused(&plan("", when))[0].message.clone();
+        assert!(told.contains("add `on_failure: fail_safe` to `health`"), "{told}");
+    }
+    // It may hold, or says nothing of a failure.
+    for when in ["nodes.health.failed or message.sick", "not nodes.health.failed", "nodes.health.skipped"] {
+        parse(&plan("", when)).unwrap();
+    }
+}

@@ -6,8 +6,8 @@ use std::collections::btree_map::Entry;
 
 use serde_json::Value;
 
-use crate::ast::{Args, Binary, Expr, OfNode, Root};
-use crate::error::{ExprError, shortened};
+use crate::ast::{Args, Binary, Expr};
+use crate::error::ExprError;
 use crate::lex::{Spot, Token};
 use crate::{Place, References, filters, predicates};
 
@@ -18,8 +18,6 @@ pub(crate) use names::is_free_name;
 /// Deepest tree of one template.
 pub(crate) const DEPTH_MAX: u32 = 100;
 /// Deepest recursion of the parser: one level of an expression passes through ten functions.
-/// What stands in the error of a node.
-const OF_ERROR: [&str; 2] = ["code", "message"];
 const NESTING_MAX: u32 = 40;
 
 /// What is known about names while a template is read.
@@ -314,15 +312,8 @@ impl<'t> Parser<'t> {
                 let Some(Token::Name(name)) = self.peek() else {
                     return Err(self.wrong("a field's name must follow `.`; other keys are written in brackets"));
                 };
-                let name = name.clone();
+                let name = self.of_error(&parsed.expr, name.clone())?;
                 self.at += 1;
-                if matches!(parsed.expr, Expr::Root(Root::Node(_, OfNode::Error))) && !OF_ERROR.contains(&name.as_str())
-                {
-                    let of = parsed.expr.describe();
-                    return Err(
-                        self.wrong(format!("`{of}` has `.code` and `.message`, and no `.{}`", shortened(&name)))
-                    );
-                }
                 parsed = self.node(parsed.depth, Expr::Attr(Box::new(parsed.expr), name))?;
             } else if self.skip("[") {
                 parsed = self.subscript(parsed)?;

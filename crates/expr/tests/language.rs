@@ -541,6 +541,7 @@ fn mistakes_are_explained() {
         ("{{ feedback }}", "`feedback` cannot be used here: it exists only in a node with `validate` or `critic`"),
         ("{{ round + 1 }}", "`round` cannot be used here"),
         ("{{ nodes.a.result }}", "`.output`, `.failed`, `.skipped`, `.open` or `.error`"),
+        ("{{ nodes.a.error.mesage }}", "has `.code` and `.message`, and no `.mesage`"),
         ("{{ message.x() }}", "cannot be called"),
         ("{% include 'x' %}", "not supported"),
         ("{% macro x() %}{% endmacro %}", "not supported"),

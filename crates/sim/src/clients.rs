@@ -1,5 +1,5 @@
 //! The people around the processes: customers that send messages and signals and repeat what was not
-//! answered, and an operator who answers doubts truthfully.
+//! answered.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,11 @@ use std::time::Duration;
 use aetheris_check::{ClientHistory, Submission};
 use aetheris_core::id::{AgentName, JobId, TenantId};
 use aetheris_core::json::Json;
-use aetheris_core::ledger::PermitNumber;
 use aetheris_core::plan::WaitType;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::Span;
 use aetheris_runtime::load::Loaded;
-use aetheris_runtime::ops::{PauseAnswer, Resolution, Signal, SignalAnswer, Submission as Message, Submitted, Then};
+use aetheris_runtime::ops::{PauseAnswer, Signal, SignalAnswer, Submission as Message, Submitted};
 use aetheris_runtime::{OpError, Runtime};
 use aetheris_store::{NewAgent, Scope};
 use aetheris_testing::random::Random;
@@ -24,7 +23,6 @@ use crate::children;
 use crate::people::Errand;
 use crate::processes::{Processes, Stage};
 use crate::program::{Kind, Program};
-use crate::services::QUEUE_MS;
 use crate::strikes::Blow;
 use crate::tally::Tally;
 use crate::tell;
@@ -47,7 +45,7 @@ pub struct Order {
 /// What all clients share.
 #[derive(Clone)]
 pub struct Clients {
-    processes: Processes,
+    pub(crate) processes: Processes,
     found: Arc<Mutex<Tally>>,
     history: Arc<Mutex<ClientHistory>>,
     orders: Arc<Mutex<Vec<Order>>>,
@@ -61,7 +59,7 @@ pub struct Clients {
 const NEIGHBOUR: &str = "neighbour";
 
 /// How long a client waits for an answer before it asks someone else.
-const PATIENCE: Duration = Duration::from_secs(12);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(12);
 
 /// How far ahead a message may be sent for later, in milliseconds.
 pub(crate) const RUN_AT_MAX: u64 = 8_000;
@@ -469,43 +467,6 @@ impl Clients {
         tell!(self.stage.trace, "client", "{} cancel: {answer:?}", self.stage.trace.name(job));
         if answer.is_ok() {
             self.told().cancels.insert(job);
-        }
-    }
-
-    /// Answers doubts by looking at what the services have really done.
-    pub async fn operator(self, mut random: Random) {
-        loop {
-            tokio::time::sleep(Duration::from_millis(random.between(500, 5_000))).await;
-            let Ok(doubts) = self.stage.store.in_doubt(100).await else { continue };
-            for doubt in doubts {
-                let known = self.stage.services.known(doubt.key);
-                if random.chance(400) {
-                    continue;
-                }
-                let refused = known.acts == 0 && random.chance(300);
-                if refused {
-                    let (generation, number) = (doubt.fence.generation, doubt.permit);
-                    self.stage.services.refuse(doubt.key, Some(PermitNumber { generation, number }));
-                }
-                // Who looks while a call may still come and finds nothing has seen nothing yet.
-                let now = self.stage.store.status().await.map(|status| status.now).unwrap_or_default();
-                let early = known.on_the_way > 0 || now < doubt.deadline.after(Span::from_millis(QUEUE_MS));
-                if known.acts == 0 && !refused && early {
-                    continue;
-                }
-                let happened = (known.acts > 0).then(|| Json::new(known.result.unwrap_or_default().into()));
-                let then = if random.chance(200) { Then::Fail } else { Then::Retry };
-                let note = "looked at the tool's own log".to_owned();
-                let resolution = Resolution { happened, note, permit: doubt.permit, refused, then };
-                let Some(rt) = self.processes.reach(&mut random) else { continue };
-                let answer = tokio::select! {
-                    biased;
-                    answer = rt.resolve(doubt.job, doubt.key, resolution.clone()) => Some(answer.is_ok()),
-                    () = tokio::time::sleep(PATIENCE) => None,
-                };
-                let name = self.stage.trace.name(doubt.job);
-                tell!(self.stage.trace, "operator", "{name} happened: {}: {answer:?}", resolution.happened.is_some());
-            }
         }
     }
 }

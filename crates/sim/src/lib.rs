@@ -20,6 +20,7 @@ mod job_rules;
 mod joins;
 mod loops;
 mod maps;
+mod operator;
 pub mod oracle;
 pub mod people;
 mod planners;

@@ -170,10 +170,8 @@ type Planned = (Arc<Program>, Strikes);
 
 async fn play(seed: u64, backend: Backend, planned: Option<Planned>) -> std::io::Result<Outcome> {
     let mut random = Random::new(seed);
-    let (alone, rates) = match planned {
-        Some((program, strikes)) => (Some(program), FaultRates::planned(strikes)),
-        None => (None, FaultRates::draw(&mut random)),
-    };
+    let (alone, strikes) = planned.unzip();
+    let rates = strikes.map_or_else(|| FaultRates::draw(&mut random), FaultRates::planned);
     let clock = VirtualClock::new();
     let trace = Trace::new(Arc::clone(&clock));
     tell!(trace, "world", "seed {seed}: {rates:?}");
@@ -196,10 +194,8 @@ async fn play(seed: u64, backend: Backend, planned: Option<Planned>) -> std::io:
     };
     // Of its own stream: what was drawn before these were there is drawn as it was.
     let mut beside = Random::new(seed.rotate_left(32) ^ BESIDE);
-    let programs = match &alone {
-        Some(program) => vec![vec![Arc::clone(program)]],
-        None => draw_programs(&mut random, &mut beside),
-    };
+    let alone_in = |program| vec![vec![Arc::clone(program)]];
+    let programs = alone.as_ref().map_or_else(|| draw_programs(&mut random, &mut beside), alone_in);
     let processes = Processes::start(stage.clone(), &mut random);
     let clients = Clients::new(stage.clone(), processes.clone(), programs.clone());
     programs.iter().flatten().for_each(|program| services.learn(program));
@@ -216,13 +212,7 @@ async fn play(seed: u64, backend: Backend, planned: Option<Planned>) -> std::io:
     tokio::spawn(processes.clone().plague(random.fork()));
     let storm = random.between(5_000, STORM_MAX);
     let rounds = tokio::spawn(make_rounds(ground.store(), trace.clone(), storm, beside));
-    if rates.strikes.are_planned() {
-        until_over(ground.store().as_ref()).await;
-        rates.strikes.end();
-    } else {
-        tokio::time::sleep(Duration::from_millis(storm)).await;
-    }
-    rates.clear_up();
+    rage(&rates, ground.store().as_ref(), storm).await;
     tell!(trace, "world", "faults end");
     let calm = stage.store.status().await.map(|status| status.now).unwrap_or_default();
     let bound =
@@ -250,6 +240,17 @@ async fn play(seed: u64, backend: Backend, planned: Option<Planned>) -> std::io:
     Ok(Outcome { bodies, jobs, mishaps, seed, tally, time, trace: trace.text(), trace_hash })
 }
 
+/// Waits until the faults end: when as much time has passed, or all is done that blows are planned for.
+async fn rage(rates: &FaultRates, store: &dyn Store, storm: u64) {
+    if rates.strikes.are_planned() {
+        until_over(store).await;
+        rates.strikes.end();
+    } else {
+        tokio::time::sleep(Duration::from_millis(storm)).await;
+    }
+    rates.clear_up();
+}
+
 /// The longest that planned blows are waited for.
 const PLANNED_MAX: Duration = Duration::from_secs(60);
 
@@ -265,7 +266,11 @@ async fn until_over(store: &dyn Store) {
         }
     };
     // Whoever is stuck is found by who waits for rest.
-    let _ = tokio::time::timeout(PLANNED_MAX, waits).await;
+    tokio::select! {
+        biased;
+        () = waits => {}
+        () = tokio::time::sleep(PLANNED_MAX) => {}
+    }
 }
 
 /// Ends the story with the events of the jobs that something is wrong with.

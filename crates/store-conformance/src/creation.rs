@@ -231,14 +231,14 @@ pub async fn c5_a_page_of_agents_is_bounded(f: Fixture) {
 
 pub async fn c5_a_page_of_agents_ends_by_the_bytes_of_their_files(f: Fixture) {
     let most = limits::PAGE_ROWS_BYTES_MAX;
-    for (name, bytes) in [("a", most - 1), ("b", 1), ("c", 1)] {
+    for (name, bytes) in [("A", most - 1), ("B", 1), ("C", 1)] {
         let NewAgent { agent, .. } = agent(name, "1");
         f.store().put_agent(NewAgent { agent, source: " ".repeat(bytes), tenant: TenantId::default() }).await.unwrap();
     }
     let page = f.store().agents(TenantId::default(), None, 10).await.unwrap();
     assert_eq!(page.agents.len(), 2);
-    assert_eq!(page.next, Some(AgentName::from("b")));
+    assert_eq!(page.next, Some(AgentName::from("B")));
     let rest = f.store().agents(TenantId::default(), page.next, 10).await.unwrap();
-    assert_eq!(rest.agents.iter().map(|row| row.agent.agent.as_str()).collect::<Vec<_>>(), ["agent", "c"]);
+    assert_eq!(rest.agents.iter().map(|row| row.agent.agent.as_str()).collect::<Vec<_>>(), ["C", "agent"]);
     assert_eq!(rest.next, None);
 }

@@ -82,6 +82,8 @@ pub struct Message {
     pub message: Json,
     /// The plan; none leaves the job without.
     pub plan: Option<Hash>,
+    /// The planning plan, by which a job without a plan makes its own.
+    pub planning: Option<Hash>,
     /// Higher is earlier.
     pub priority: i32,
     /// Not before.
@@ -149,7 +151,7 @@ pub fn create_unit(ids: &Ids, message: &Message) -> UnitOfWork {
         labels: message.labels.clone(),
         message: message.message.clone(),
         parent: None,
-        planning: None,
+        planning: message.planning,
         priority: message.priority,
         run_at: message.run_at,
         session: message.session.clone(),
@@ -243,6 +245,7 @@ impl Fixture {
             labels: BTreeMap::new(),
             message: Json::new(serde_json::json!({ "text": "do it" })),
             plan: Some(self.plan),
+            planning: None,
             priority: 0,
             run_at: None,
             session: None,

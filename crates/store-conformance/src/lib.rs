@@ -52,6 +52,7 @@ pub mod snapshot;
 pub mod tenants;
 #[expect(missing_docs, reason = "the name of a case says what it proves")]
 pub mod unknown;
+pub mod waiting;
 
 use std::any::Any;
 use std::sync::Arc;

@@ -326,6 +326,7 @@ macro_rules! conformance_list {
                 q8_doubts_of_one_job_are_told_each_by_its_own,
                 q8_doubts_are_found_by_whether_their_job_goes_on,
                 q8_doubts_come_in_pages_without_gap_or_repetition,
+                q8_a_page_of_doubts_ends_by_the_bytes_of_its_evidence,
             }
             inbox {
                 i1_a_signal_is_kept_until_it_is_consumed,
@@ -339,6 +340,7 @@ macro_rules! conformance_list {
                 i3_a_unit_may_receive_and_consume,
                 i4_a_job_does_not_block_while_its_signal_is_kept,
                 i4_other_keys_other_jobs_and_delivered_signals_do_not_matter,
+                i4_signals_that_are_known_hold_nothing_up_and_one_more_does,
                 i5_a_timers_length_is_counted_from_now,
                 i5_timers_are_set_moved_and_cleared,
                 i5_a_job_that_ends_has_no_timers_left,
@@ -380,6 +382,7 @@ macro_rules! conformance_list {
                 c5_a_deleted_agent_leaves_jobs_and_plans,
                 c5_agents_are_listed_by_name,
                 c5_a_page_of_agents_is_bounded,
+                c5_a_page_of_agents_ends_by_the_bytes_of_their_files,
                 c6_a_plan_document_is_stored_with_the_unit_that_records_it,
             }
             unknown {
@@ -410,6 +413,10 @@ macro_rules! conformance_list {
                 u4_settle_waits_for_a_write_in_flight,
                 u1_a_unit_of_many_events_is_found_by_its_first,
                 u3_a_settled_permission_is_still_found,
+            }
+            waiting {
+                q2_what_waits_for_someone,
+                q2_who_waits_for_a_child_waits_for_nobody,
             }
             queries {
                 q1_pages_are_newest_first_without_gap_or_repetition,

@@ -20,7 +20,7 @@ use super::{Fixture, Message, snapshot};
 use aetheris_store::unit::Purpose;
 use aetheris_store::{BlockedOn, JobFilter, JobRow, Scope::System};
 
-async fn found(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
+pub(crate) async fn found(f: &Fixture, filter: JobFilter) -> Vec<JobId> {
     let filter = JobFilter { limit: limits::PAGE_JOBS_MAX, ..filter };
     f.store().jobs(filter).await.unwrap().jobs.into_iter().map(|row| row.id).collect()
 }
@@ -133,47 +133,6 @@ pub async fn q2_by_what_they_wait_for(f: Fixture) {
     assert_eq!(found(&f, filter).await, [waits[0]]);
 }
 
-/// What only time ends asks nobody, unless it is a doubt, about which somebody may know more.
-pub async fn q2_what_waits_for_someone(f: Fixture) {
-    let mut waits = Vec::new();
-    for wait_type in [WaitType::Human, WaitType::Timer, WaitType::Webhook, WaitType::Signal, WaitType::Timer] {
-        let run = f.running().await;
-        f.ok(f.of(run, Purpose::Block).await.wait("w", "key", wait_type, false).done()).await;
-        waits.push(run.job);
-    }
-    let run = f.running().await;
-    f.ok(f.of(run, Purpose::Permit).await.call("c", EffectClass::AtMostOnce).done()).await;
-    let until = JobWaiting {
-        correlation_key: None,
-        doubt: true,
-        node: "c".into(),
-        park: false,
-        reason: None,
-        wait_type: WaitType::Timer,
-    };
-    f.ok(f.of(run, Purpose::Doubt).await.doubt("c").event(until).done()).await;
-    let expected = [run.job, waits[3], waits[2], waits[0]];
-    let someone = JobFilter { blocked_on: Some(BlockedOn::Someone), ..JobFilter::default() };
-    assert_eq!(found(&f, someone.clone()).await, expected);
-    let agent = f.store().job(System, run.job).await.unwrap().unwrap().agent;
-    for filter in [
-        JobFilter { agent: Some(agent), ..someone.clone() },
-        JobFilter { statuses: vec![JobStatus::Waiting, JobStatus::Parked, JobStatus::Running], ..someone.clone() },
-    ] {
-        assert_eq!(found(&f, filter.clone()).await, expected, "{filter:?}");
-    }
-    let (mut read, mut page) = (Vec::new(), JobFilter { limit: 1, ..someone });
-    loop {
-        let found = f.store().waits(page.clone()).await.unwrap();
-        read.extend(found.waits.iter().map(|wait| wait.row.id));
-        page.before = found.next;
-        if found.next.is_none() {
-            break;
-        }
-    }
-    assert_eq!(read, expected);
-}
-
 /// How a job is brought to a state that a filter can ask for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
@@ -223,7 +182,7 @@ fn wanted(row: &JobRow, filter: &JobFilter) -> bool {
     let blocked = match filter.blocked_on {
         None => true,
         Some(BlockedOn::Anything) => row.waiting.is_some(),
-        Some(BlockedOn::Someone) => waits(&|on| on.wait_type != WaitType::Timer || on.doubt),
+        Some(BlockedOn::Someone) => waits(&|on| on.doubt || !matches!(on.wait_type, WaitType::Timer | WaitType::Child)),
         Some(BlockedOn::Type(wait_type)) => waits(&|on| on.wait_type == wait_type),
     };
     blocked

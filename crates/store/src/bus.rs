@@ -347,4 +347,18 @@ mod tests {
         bus.news(job);
         assert!(heard().await.is_err());
     }
+
+    /// Whoever begins to listen takes nothing from those who listened before.
+    #[test]
+    fn everyone_who_listens_hears_what_a_model_says() {
+        let (bus, job) = (Bus::default(), JobId::from_u128(1));
+        let mut first = bus.listen(job);
+        let mut second = bus.listen(job);
+        let _third = bus.follow(job);
+        let delta = Delta { attempt: AttemptId::from_u128(1), from: 0, path: "n".into(), text: "a".to_owned() };
+        bus.said(job, || Some(delta.clone()));
+        assert_eq!([first.ready_delta(), second.ready_delta()], [Some(delta.clone()), Some(delta)]);
+        drop(second);
+        assert_eq!(first.ready_delta(), None);
+    }
 }

@@ -430,4 +430,27 @@ mod tests {
         assert!(leaves(&rates, "m", small, later).is_err());
         assert_eq!(leaves(&rates, "m", small, later + 20 * SECOND), Ok(()));
     }
+
+    /// As many tokens as a question has are gone from what its provider had left.
+    #[test]
+    fn what_has_left_is_taken_from_the_tokens_that_a_provider_had() {
+        let (rates, start) = rates(None, None);
+        let tokens = Some(Left { limit: 1_000, remaining: 1_000, reset: 60 * SECOND });
+        rates.told("m", &Told { requests: None, tokens }, start);
+        assert_eq!(leaves(&rates, "m", of(600, 0), start), Ok(()));
+        assert!(leaves(&rates, "m", of(600, 0), start).is_err(), "400 are left");
+        assert_eq!(leaves(&rates, "m", of(400, 0), start + 60 * SECOND), Ok(()));
+    }
+
+    /// Who is not believed any more is not believed to have again what has left since.
+    #[test]
+    fn a_doubt_gives_nothing_back_that_has_left() {
+        let (rates, start) = rates(None, None);
+        let requests = Some(Left { limit: 60, remaining: 3, reset: 24 * WAIT_MAX });
+        rates.told("m", &Told { requests, tokens: None }, start);
+        let leave_at = |now| (0..10).filter(|_| leaves(&rates, "m", ASKED, now).is_ok()).count();
+        assert_eq!(leave_at(start), 3);
+        // In an hour two of the 57 that come in a day have come.
+        assert_eq!(leave_at(start + WAIT_MAX), 2);
+    }
 }

@@ -366,3 +366,26 @@ async fn a_provider_that_says_to_wait_is_left_alone() {
         assert_eq!(failed.error.code, "model_rate_limited");
     }
 }
+
+/// What a refusal says of the provider's limits holds beyond the moment at which one may be asked again.
+#[tokio::test]
+async fn the_counts_of_a_refusal_hold_those_behind_it_back() {
+    let counts =
+        "x-ratelimit-limit-requests: 10\r\nx-ratelimit-remaining-requests: 0\r\nx-ratelimit-reset-requests: 20s\r\n";
+    let refused = answer("429 Too Many Requests", counts, "{}");
+    let said = json!({ "choices": [{ "finish_reason": "stop", "message": { "content": "yes" } }] }).to_string();
+    let said = answer("200 OK", "", &said);
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let peer = Peer::new(move |_| {
+        let is_first = first.swap(false, std::sync::atomic::Ordering::Relaxed);
+        Reply::Bytes(if is_first { refused.clone() } else { said.clone() })
+    })
+    .await;
+    let book = ModelBook::builder().endpoint(endpoint(peer.url("/v1"))).build().unwrap();
+    let failed = book.complete(request("shop/m", "a"), QUIET).await.unwrap_err();
+    assert_eq!(failed.error.code, "model_rate_limited");
+    // One of ten is there after two seconds, and the next two seconds later.
+    tokio::time::sleep(std::time::Duration::from_millis(2_100)).await;
+    assert!(book.complete(request("shop/m", "a"), QUIET).await.is_ok());
+    assert_eq!(book.complete(request("shop/m", "a"), QUIET).await.unwrap_err().error.code, MODEL_HELD_BACK);
+}

@@ -59,7 +59,7 @@ impl<'t> Reader<'_, 't> {
             let told = AgentNode::name_for_model(&tool);
             if let Some(other) = tools.iter().find(|other| AgentNode::name_for_model(other) == told) {
                 let message = format!(
-                    "models are told of `{}` and of `{other}` as `{}`, since `.` is sent as `_`: rename one of them",
+                    "`{}` and `{other}` are both called `{}` for the model, since `.` is sent as `_`: rename one of them",
                     shortened(name),
                     shortened(&told)
                 );

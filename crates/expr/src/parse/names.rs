@@ -147,6 +147,15 @@ impl Parser<'_> {
         Ok(Root::Node(id, of))
     }
 
+    /// A field. The error of a node has two: another would be missed on the night of the failure.
+    pub(super) fn of_error(&self, of: &Expr, field: String) -> std::result::Result<String, ExprError> {
+        if matches!(of, Expr::Root(Root::Node(_, OfNode::Error))) && !["code", "message"].contains(&field.as_str()) {
+            let (of, field) = (of.describe(), shortened(&field));
+            return Err(self.wrong(format!("`{of}` has `.code` and `.message`, and no `.{field}`")));
+        }
+        Ok(field)
+    }
+
     /// The id that the author of `nodes.a-b.output` has meant.
     fn dashed(&self, first: &str) -> String {
         let mut id = first.to_owned();

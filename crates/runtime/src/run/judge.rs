@@ -189,7 +189,7 @@ pub(super) fn rejected(view: &View<'_>, by: Judge, feedback: &str) -> Prepared {
         _ if left => format!("its output was rejected by its {by}, and its map has failed: {feedback}"),
         1 => format!("its output was rejected by its {by}, and is not made again (max_refines: {max}): {feedback}"),
         _ => format!(
-            "its output was rejected in all {round} rounds (max_refines: {max}), the last time by its {by}: {feedback}"
+            "its output was rejected in each of its {round} rounds (max_refines: {max}), the last time by its {by}: {feedback}"
         ),
     };
     // What would have had another round is no failure of its own.

@@ -7,8 +7,8 @@ use aetheris_core::limits;
 use aetheris_core::path::StepPath;
 use aetheris_core::plan::{OnParentEnd, WaitType};
 use aetheris_runtime::ops::Delivery;
-use aetheris_store::system::SystemIds;
 use aetheris_store::Purpose;
+use aetheris_store::system::SystemIds;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, Hand, started};

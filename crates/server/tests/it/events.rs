@@ -356,3 +356,25 @@ async fn a_stream_brings_what_models_say() {
     assert!(body.next().await.unwrap().unwrap().starts_with(b"id: 4\n"));
     assert!(body.next().await.unwrap().unwrap().starts_with(b"event: delta\n"));
 }
+
+/// Two models that speak at once are told apart, also where the place of the one is that at which the other has stopped.
+#[tokio::test]
+async fn pieces_of_two_steps_are_never_one() {
+    let bed = Bed::with_agents().await;
+    let job = bed.send("approve", "1").await;
+    let path = format!("/api/jobs/{job}/events/stream?after=2");
+    let attempt = AttemptId::from_u128(7);
+    let mut body = bed.raw(Request::get(&path).body(Body::empty()).unwrap()).await.into_body().into_data_stream();
+    for (step, from, text) in [("a", 0, "ab"), ("b", 2, "cd"), ("a", 2, "ef")] {
+        let delta = || Delta { attempt, from, path: step.into(), text: text.to_owned() };
+        bed.store.bus().said(job.parse().unwrap(), || Some(delta()));
+    }
+    let told = body.next().await.unwrap().unwrap();
+    let told: Vec<Value> = std::str::from_utf8(&told)
+        .unwrap()
+        .split_terminator("\n\n")
+        .map(|message| serde_json::from_str(message.strip_prefix("event: delta\ndata: ").unwrap()).unwrap())
+        .map(|delta: Value| json!([delta["path"], delta["from"], delta["text"]]))
+        .collect();
+    assert_eq!(told, [json!(["a", 0, "ab"]), json!(["b", 2, "cd"]), json!(["a", 2, "ef"])]);
+}

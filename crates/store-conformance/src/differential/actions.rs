@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use aetheris_core::event::{
-    DoubtOutcome, EndCause, Failure, InvocationOutcome, JobCancelRequested, JobCancelled, JobFailed, JobPauseRequested,
-    JobResumed, JobWaiting, RequeueReason, TimerFired, TimerId, TimerSet, WaitCompleted, WaitEnd,
+    DoubtOutcome, EndCause, JobCancelRequested, JobCancelled, JobPauseRequested, JobResumed, RequeueReason, TimerFired,
+    TimerId, TimerSet, WaitCompleted, WaitEnd,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, AttemptId, JobId, PermitId, SessionId, SignalId, TenantId};
@@ -12,21 +12,22 @@ use aetheris_core::job::JobStatus;
 use aetheris_core::json::Json;
 use aetheris_core::lease::{Fence, Guard};
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{EffectClass, WaitType};
-use aetheris_core::state::{Invocation, InvocationPhase, JobState};
+use aetheris_core::plan::WaitType;
+use aetheris_core::state::JobState;
 use aetheris_core::step::StepStatus;
 use aetheris_core::time::{Span, Timestamp};
 
 use super::compare::{answer, equal, renewal};
 use super::kinds;
 use super::spoil::spoil;
+use super::steps::{finish, nodes, step_of_run};
 use super::world::{World, instance, worker};
 use crate::draft::LIFETIME;
 use crate::fencing::evidence;
 use crate::fixture::{Message, TTL, agent, create_unit};
 use crate::snapshot::TENANTS;
 use aetheris_store::unit::{Checkpoint, ClientKey, InboxWrite, Purpose, UnitOfWork};
-use aetheris_store::{ClaimIds, ClaimRequest, Evidence, Heartbeat, LeaseRenewal, NewAgent, Scope};
+use aetheris_store::{ClaimIds, ClaimRequest, Committed, Evidence, Heartbeat, LeaseRenewal, NewAgent, Scope};
 
 /// An operation, for the message of a difference.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Operation {
 }
 
 /// Jobs that are kept going at a time: few, so that much happens to each.
-const LIVE_MAX: usize = 8;
+pub(super) const LIVE_MAX: usize = 8;
 
 /// Does something at random to both stores.
 pub(super) async fn step(world: &mut World<'_>) -> Operation {
@@ -66,7 +67,7 @@ pub(super) async fn step(world: &mut World<'_>) -> Operation {
             9..=10 => heartbeat(world).await,
             11..=13 => Some(advance(world)),
             14 => settle(world).await,
-            15..=17 => promised(world).await,
+            15..=20 => promised(world).await,
             _ => write(world).await,
         };
         if let Some(operation) = done {
@@ -113,6 +114,8 @@ fn message(world: &mut World<'_>) -> Message {
     let agent = AgentName::new(format!("agent {}", random.below(3)));
     let plan = random.pick(&world.plans).map(|plan| plan.hash()).filter(|_| !random.one_in(8));
     let plan = if random.one_in(12) { Some(Hash::of(b"unknown")) } else { plan };
+    let some = world.plans.first().map(|plan| plan.hash());
+    let planning = some.filter(|_| plan.is_none() && random.one_in(2));
     let team = ["red", "blue", ""][random.below(3)].to_owned();
     let key = format!("key {}", world.jobs.len());
     let client_key = random.one_in(2).then_some(ClientKey { body_hash: Hash::of(b"body"), key });
@@ -127,6 +130,7 @@ fn message(world: &mut World<'_>) -> Message {
         labels: BTreeMap::from([("team".to_owned(), team)]),
         message: Json::new(serde_json::json!({ "n": random.below(9), "text": "é\u{0}🦀" })),
         plan,
+        planning,
         priority: [0, 0, 1, -1][random.below(4)],
         run_at: random.one_in(4).then_some(run_at),
         session: random.one_in(3).then_some(SessionId::new(format!("s{}", random.below(2)))),
@@ -222,7 +226,15 @@ async fn settle(world: &mut World<'_>) -> Option<Operation> {
     let unit = world.random.pick(&world.sent).cloned()?;
     let operation = Operation::of("settle", vec![unit.job], &unit);
     let first = world.a.resolve_unknown(&unit).await.unwrap();
-    equal(world, &operation, "the answers", &first, &world.b.resolve_unknown(&unit).await.unwrap());
+    let second = world.b.resolve_unknown(&unit).await.unwrap();
+    // What only keeps promises leaves no moment of its own.
+    let told = |found: Option<Committed>| {
+        found.map(|found| Committed {
+            at: if unit.delivers.is_empty() { found.at } else { Timestamp::default() },
+            ..found
+        })
+    };
+    equal(world, &operation, "the answers", &told(first), &told(second));
     if first.is_some() {
         world.accepted("settle");
     }
@@ -251,7 +263,7 @@ async fn send(world: &mut World<'_>, kind: &'static str, unit: UnitOfWork) -> (O
 /// A unit that keeps a promise.
 async fn promised(world: &mut World<'_>) -> Option<Operation> {
     let (kind, mut unit) = kinds::keep(world).await?;
-    if world.random.one_in(4) {
+    if world.random.one_in(if kind == "keep" { 2 } else { 4 }) {
         let rare = world.rare_answer(kind);
         unit = spoil(world, rare, unit).await;
     }
@@ -296,6 +308,9 @@ const CANDIDATES: usize = 3;
 /// A unit that could follow.
 async fn candidate(world: &mut World<'_>, state: JobState) -> Option<Written> {
     let doubts = state.steps.values().any(|step| step.status == StepStatus::InDoubt);
+    if state.status == JobStatus::Pending && kinds::is_unplanned(&state) && world.random.one_in(3) {
+        return Some(kinds::made(world, state));
+    }
     let mut choice = if doubts && world.random.one_in(2) { 6 } else { world.random.below(21) };
     if state.status == JobStatus::Running && world.random.one_in(2) {
         choice = 13;
@@ -441,85 +456,4 @@ fn reclaim(world: &mut World<'_>, state: JobState) -> Option<Written> {
     // A job whose end is asked for is ended by whoever takes it back.
     let unit = if state.end_requested.is_some() { finish(&state, draft) } else { draft.requeue(reason, None) }.done();
     Some((if dead { "reclaim_dead" } else { "reclaim_expired" }, unit))
-}
-
-/// The nodes of a small pool whose step and call are in some state.
-pub(super) fn nodes(state: &JobState, fits: impl Fn(StepStatus, Option<InvocationPhase>) -> bool) -> Vec<String> {
-    let phase = |node: &str| Some(state.steps.get(&node.into())?.invocation.as_ref()?.phase);
-    let all = (0..5).map(|n| format!("n{n}"));
-    // A call of a loop that has not begun is its turn's.
-    let calls = (0..kinds::TURNS).map(kinds::call_of).filter(|call| state.steps.contains_key(&call.as_str().into()));
-    all.chain(calls).filter(|node| fits(state.step_status(&StepPath::from(node.as_str())), phase(node))).collect()
-}
-
-/// What a worker writes of a job that it holds.
-fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Written> {
-    if state.status != JobStatus::Running {
-        return None;
-    }
-    if world.random.one_in(3)
-        && let Some(written) = kinds::step_of_kind(world, state.clone())
-    {
-        return Some(written);
-    }
-    let ending = state.end_requested.is_some() || state.plan.is_none();
-    let class = [EffectClass::AtMostOnce, EffectClass::Idempotent][world.random.below(2)];
-    let fresh = nodes(&state, |step, _| step == StepStatus::Pending);
-    let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
-    let step = |node: &String| &state.steps[&node.as_str().into()];
-    let again = |node: &String| step(node).invocation.as_ref().is_some_and(Invocation::allows_next_permit);
-    let called: Vec<_> = nodes(&state, |step, _| step == StepStatus::Running).into_iter().filter(again).collect();
-    let doubtful: Vec<_> = open.iter().filter(|node| step(node).doubt.is_none()).cloned().collect();
-    let (choice, place, key) = (world.random.below(17), world.random.below(60), world.random.below(6));
-    let one = |of: &[String]| of.get(place % of.len().max(1)).cloned();
-    let draft = |purpose| world.draft(state.clone(), purpose, Guard::Run(state.fence));
-    let value = Json::new(serde_json::json!({ "value": "ü" }));
-    match choice {
-        11 if key == 0 => Some(("finish", finish(&state, draft(Purpose::Finish)).done())),
-        0 | 1 if !ending => Some(("permit", draft(Purpose::Permit).call(&one(&fresh)?, class).done())),
-        2 | 11 if !ending => Some(("permit", draft(Purpose::Permit).permit(&one(&called)?, class).done())),
-        3 | 4 => Some(("record", draft(Purpose::Record).committed(&one(&open)?, value).done())),
-        5 if !ending => Some(("record", draft(Purpose::Record).step(&one(&fresh)?, value).done())),
-        6 | 14..=16 => {
-            let outcome = [InvocationOutcome::NotSent, InvocationOutcome::RefusedRetryable];
-            let outcome = outcome[usize::from(class == EffectClass::Idempotent)];
-            Some(("not_done", draft(Purpose::Record).not_done(&one(&open)?, outcome).done()))
-        }
-        7 | 12 | 13 => {
-            let node = one(&doubtful)?;
-            let draft = draft(Purpose::Doubt).doubt(&node);
-            let blocks = !ending && class == EffectClass::AtMostOnce;
-            Some(("doubt", if blocks { draft.event(doubt_wait(&node)).done() } else { draft.done() }))
-        }
-        8 | 9 if !ending => {
-            let key = format!("k{key}");
-            let free = !state.waits.contains_key(&key);
-            let draft = free.then(|| draft(Purpose::Block))?;
-            Some(("block", draft.wait(&one(&fresh)?, &key, WaitType::Signal, class == EffectClass::Idempotent).done()))
-        }
-        10 if state.end_requested.is_none() => {
-            let after = (class == EffectClass::Idempotent).then_some(Span::from_secs(2));
-            Some(("requeue", draft(Purpose::Requeue).requeue(RequeueReason::Retry, after).done()))
-        }
-        _ => None,
-    }
-}
-
-fn finish(state: &JobState, draft: crate::Draft) -> crate::Draft {
-    let ended = state.steps.values().all(|step| step.status.is_terminal());
-    if ended && state.end_requested.is_none() && state.plan.is_some() {
-        return draft.complete();
-    }
-    draft.event(JobFailed { error: Failure::new("broken", "it is broken"), node: Some(StepPath::from("n0")) })
-}
-
-fn doubt_wait(node: &str) -> JobWaiting {
-    JobWaiting {
-        correlation_key: None,
-        doubt: true,
-        node: StepPath::from(node),
-        park: true,
-        reason: Some("nobody knows".to_owned()),
-        wait_type: WaitType::Human,
-    }
 }

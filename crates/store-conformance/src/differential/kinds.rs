@@ -2,8 +2,8 @@
 //! made, questions to people, turns and calls of loops, further rounds, and drawn values.
 
 use aetheris_core::event::{
-    ChildStarted, Drawn, Failure, Judge, ModelRecord, NodeFinished, NodeRefining, NodeStarted, PlanGenerated,
-    StepResult, ToolAsked, Turn, Usage, ValueRecorded, Verdict,
+    ChildStarted, Drawn, Failure, JobWaiting, Judge, ModelRecord, NodeFinished, NodeRefining, NodeStarted,
+    PlanGenerated, StepResult, ToolAsked, Turn, Usage, ValueRecorded, Verdict,
 };
 use aetheris_core::hash::Hash;
 use aetheris_core::id::{AgentName, JobId, ToolName};
@@ -17,7 +17,8 @@ use aetheris_core::step::StepStatus;
 use aetheris_store::unit::{ChildOf, ExpectedSignals, Purpose, UnitOfWork};
 use aetheris_store::{PlanDocument, PromiseRow};
 
-use super::actions::{Written, nodes};
+use super::actions::{LIVE_MAX, Written};
+use super::steps::nodes;
 use super::world::World;
 use crate::fixture::{Message, create_unit, plan};
 
@@ -36,7 +37,7 @@ pub(super) fn step_of_kind(world: &mut World<'_>, state: JobState) -> Option<Wri
         return None;
     }
     if state.plan.is_none() {
-        return Some(made(world, state));
+        return state.planning.is_some().then(|| made(world, state));
     }
     match world.random.below(6) {
         0 => ask(world, state),
@@ -52,8 +53,13 @@ pub(super) fn call_of(turn: u32) -> String {
     format!("{LOOP}/{turn}.0")
 }
 
-/// The job's own run has made its plan: one that is there, or a new one.
-fn made(world: &mut World<'_>, state: JobState) -> Written {
+/// Whether a job has no plan yet, and none that it makes itself.
+pub(super) fn is_unplanned(state: &JobState) -> bool {
+    state.plan.is_none() && state.planning.is_none()
+}
+
+/// A job's plan is recorded, by its own run that has made it or from outside: one that is there, or a new one.
+pub(super) fn made(world: &mut World<'_>, state: JobState) -> Written {
     let made = plan(&format!("made {}", world.random.below(5)));
     let document = PlanDocument { hash: made.hash(), plan: made.clone() };
     let generated = PlanGenerated {
@@ -62,8 +68,14 @@ fn made(world: &mut World<'_>, state: JobState) -> Written {
         planner: "llm".to_owned(),
         planner_version: "1".to_owned(),
     };
-    let guard = Guard::Run(state.fence);
-    let draft = world.draft(state, Purpose::Record, guard).event(generated);
+    let own = state.planning.is_some();
+    let guard = if own { Guard::Run(state.fence) } else { Guard::Outside };
+    let draft = world.draft(state, Purpose::Record, guard);
+    let planned = |draft: crate::Draft| {
+        let path = StepPath::planning();
+        draft.event(NodeStarted::new(path.clone(), 1)).event(NodeFinished::new(path, StepResult::Pure))
+    };
+    let draft = if own { planned(draft) } else { draft }.event(generated);
     ("plan", draft.with(|unit| unit.plan = Some(document)).done())
 }
 
@@ -74,15 +86,19 @@ fn ask(world: &mut World<'_>, state: JobState) -> Option<Written> {
     fresh.truncate(1 + world.random.below(3));
     let job = state.id;
     let guard = Guard::Run(state.fence);
-    let asks = |draft: crate::Draft, node: &String| {
-        let key = format!("{job}/{node}");
-        let earlier = draft.unit.expected_signals.clone();
-        let draft = draft.wait(node, &key, WaitType::Human, true);
-        draft.with(|unit| {
-            unit.expected_signals = earlier.into_iter().chain([ExpectedSignals { count: 0, key }]).collect()
-        })
+    let key = |node: &String| format!("{job}/{node}");
+    let waiting = |node: &String| JobWaiting {
+        correlation_key: Some(key(node)),
+        doubt: false,
+        node: StepPath::from(node.as_str()),
+        park: true,
+        reason: Some("a question".to_owned()),
+        wait_type: WaitType::Human,
     };
-    let draft = fresh.iter().fold(world.draft(state, Purpose::Block, guard), asks);
+    let draft = fresh.iter().fold(world.draft(state, Purpose::Block, guard), |draft, node| draft.start(node));
+    let draft = fresh.iter().fold(draft, |draft, node| draft.event(waiting(node)));
+    let expected = fresh.iter().map(|node| ExpectedSignals { count: 0, key: key(node) }).collect();
+    let draft = draft.with(|unit| unit.expected_signals = expected);
     (!fresh.is_empty()).then(|| ("ask", draft.done()))
 }
 
@@ -113,19 +129,26 @@ fn child(world: &mut World<'_>, state: JobState) -> Option<Written> {
 /// What is promised is kept: a child is created, or something else is done for a job, or nothing for one that is gone.
 pub(super) async fn keep(world: &mut World<'_>) -> Option<Written> {
     let rows = world.a.outbox(None, 50).await.unwrap();
-    let kept = world.kept.last().cloned().filter(|_| world.random.one_in(6));
+    let kept = world.kept.last().cloned().filter(|_| world.random.one_in(8));
     let PromiseRow { author, num, promise, .. } = kept.or_else(|| world.random.pick(&rows).cloned())?;
-    world.kept.push(PromiseRow { author, num, promise: promise.clone() });
-    let Promise::CreateChild { child, node, .. } = promise else {
-        let id = world.ids.event();
-        let mut unit = UnitOfWork::new(id, promise.target(author), Purpose::Deliver, Guard::Outside);
+    world.kept = vec![PromiseRow { author, num, promise: promise.clone() }];
+    let kept_by = |world: &World<'_>, job| {
+        let mut unit = UnitOfWork::new(world.ids.event(), job, Purpose::Deliver, Guard::Outside);
         unit.delivers = vec![num];
-        return Some(("keep", unit));
+        Some(("keep", unit))
+    };
+    let (child, node) = match promise {
+        // It is not needed any more.
+        Promise::CreateChild { .. } if world.live.len() >= LIVE_MAX => return kept_by(world, author),
+        Promise::CreateChild { child, node, .. } => (child, node),
+        other => return kept_by(world, other.target(author)),
     };
     let mut unit = create_unit(&world.ids, &of_child(world, child));
     if let Some(new) = &mut unit.create {
-        let on_parent_end = [OnParentEnd::Cancel, OnParentEnd::Leave][world.random.below(2)];
-        new.parent = Some(ChildOf { job: author, node, on_parent_end });
+        let on_parent_end = if world.random.one_in(4) { OnParentEnd::Leave } else { OnParentEnd::Cancel };
+        // Now and then of a job that has ended.
+        let parent = world.random.pick(&world.jobs).copied().filter(|_| world.random.one_in(4)).unwrap_or(author);
+        new.parent = Some(ChildOf { job: parent, node, on_parent_end });
     }
     unit.delivers = vec![num];
     Some(("create_child", unit))
@@ -141,6 +164,7 @@ fn of_child(world: &World<'_>, child: JobId) -> Message {
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
         plan: world.plans.first().map(|plan| plan.hash()),
+        planning: None,
         priority: 0,
         run_at: None,
         session: None,

@@ -3,12 +3,13 @@
 //! One of the two is usually the reference model. Operations are written by the reducer, as a runtime
 //! would write them, and some are spoiled afterwards; a run ends only when every kind of operation has
 //! been accepted and every kind of refusal has been met. [`actions`] has the operations, [`spoil`] what
-//! is done to them, [`kinds`] has those of jobs that do more than call and wait, [`world`] what both stores are believed to hold.
+//! is done to them, [`steps`] those of a run, [`kinds`] has those of jobs that do more than call and wait, [`world`] what both stores are believed to hold.
 
 mod actions;
 mod compare;
 mod kinds;
 mod spoil;
+mod steps;
 mod world;
 
 use std::collections::BTreeMap;

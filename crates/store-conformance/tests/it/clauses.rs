@@ -32,3 +32,28 @@ fn names_are_unique() {
     assert_eq!(unique.len(), CASES.len());
     assert!(CASES.len() >= 110, "{} cases", CASES.len());
 }
+
+/// A case that stands in no list is never run.
+#[test]
+fn every_case_is_in_the_list() {
+    let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let list = std::fs::read_to_string(sources.join("list.rs")).unwrap();
+    let listed: BTreeSet<&str> = list.lines().filter_map(|line| line.trim().strip_suffix(',')).collect();
+    let mut cases = 0;
+    for file in std::fs::read_dir(sources).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|kind| kind != "rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let functions = text.lines().filter_map(|line| line.strip_prefix("pub async fn ")?.split('(').next());
+        // A case is named after its clause: a letter and a number.
+        let is_case =
+            |name: &&str| name.split('_').next().is_some_and(|id| id.len() > 1 && id[1..].parse::<u32>().is_ok());
+        for case in functions.filter(is_case) {
+            assert!(listed.contains(case), "{case} in {} is in no list", path.display());
+            cases += 1;
+        }
+    }
+    assert!(cases > 200, "{cases}");
+}

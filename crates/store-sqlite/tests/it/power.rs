@@ -209,6 +209,7 @@ async fn goes_on(store: &SqliteStore) -> JobId {
         labels: std::collections::BTreeMap::new(),
         message: Json::null(),
         plan: None,
+        planning: None,
         priority: 0,
         run_at: None,
         session: None,

@@ -700,3 +700,28 @@ async fn an_item_knows_what_it_is_about_after_its_run_has_read_the_job_anew() {
     assert!(at("node_retry_scheduled") < at("child_ended"), "{kinds:?}");
     assert_eq!(world.tools.calls_of("t").iter().map(|call| call.input.to_string()).collect::<Vec<_>>(), ["7", "7"]);
 }
+
+/// A child that is about to be held still is to end with its parent all the same.
+#[tokio::test(start_paused = true)]
+async fn a_child_that_is_asked_to_pause_ends_with_its_parent() {
+    let world = World::new();
+    world.put(&agent("child", "", &[CHILD]).replace("effect: pure", "effect: at_most_once")).await;
+    world.put(&agent("a", "", &["id: j, kind: job, agent: child, message: { n: 1 }"])).await;
+    let (held, reached, release) = hold(done(json!(1)));
+    world.tools.next("t", [held]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    world.until(job, &[JobStatus::Waiting]).await;
+    let child = child(&world, job).await;
+    // Its call must not be dropped: until that has ended it runs, and a pause is asked for.
+    world.rt.pause(child).await.unwrap();
+    assert_eq!(world.state(child).await.status, JobStatus::Running);
+    world.rt.cancel(job).await.unwrap();
+    while !world.rt.store.outbox(None, 10).await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    release.notify_one();
+    let ended = world.until(child, &[JobStatus::Cancelled, JobStatus::Paused]).await;
+    assert_eq!(ended.status, JobStatus::Cancelled);
+}

@@ -535,3 +535,30 @@ async fn the_answer_does_not_depend_on_which_step_ended_first() {
     assert_eq!(answers[0], answers[1]);
     assert_eq!(answers[0].1, ["a", "b"]);
 }
+
+/// A critic sees what was open when its node began, also where only the critic names it.
+#[tokio::test(start_paused = true)]
+async fn a_critic_sees_as_open_what_its_node_does_not_name() {
+    let world = World::new();
+    let nodes = call("a", "")
+        + &call("b", "")
+        + "    - { id: first, kind: transform, needs: [a, b], join: any, output: 1 }\n    \
+           - { id: n, kind: tool, tool: c, needs: [first], critic: k, max_refines: 1 }\n    \
+           - { id: k, kind: critic, model: scripted/echo, prompt: '{\"verdict\": \"{{ \"pass\" if round else \"reject\" }}\", \
+           \"feedback\": \"{{ nodes.a.open }}\"}' }\n";
+    world.put(&agent(8, &nodes)).await;
+    let (slow, _, release) = hold(done(json!("slow")));
+    world.tools.next("a", [slow]);
+    let (held, reached, ends) = hold(done(json!(1)));
+    world.tools.next("c", [held]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    // The branch ends while the node is under way, and before its critic is asked.
+    release.notify_one();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    ends.notify_one();
+    let state = world.done(job).await;
+    assert_eq!(state.status, JobStatus::Completed, "{:?}", state.ending);
+    assert_eq!(state.steps[&"n@1".into()].feedback.as_deref(), Some("true"));
+}

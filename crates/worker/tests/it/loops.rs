@@ -405,6 +405,25 @@ async fn calls_beside_a_lost_one_are_given_up() {
     assert_eq!(told.world.result(told.job).await["code"], "in_doubt_unresolved");
 }
 
+/// A call that may be made again is given up beside one that ends the loop, and says so.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_given_up_beside_a_lost_one_names_it() {
+    let both = ModelReply::calls("", [("tell", json!({})), ("look", json!({ "q": "z" }))]);
+    let told =
+        begun(&agent("parallel_tool_calls: 2, on_failure: fail_safe, retry: { max_attempts: 1 }"), vec![both]).await;
+    let (act, reached, _release) = hold(done(json!({ "found": 1 })));
+    let (lost, asked, answers) = hold(unknown("no answer"));
+    told.world.tools.next("tell", [lost]);
+    told.world.tools.next("look", [act]);
+    let _process = told.world.start("w");
+    reached.notified().await;
+    asked.notified().await;
+    answers.notify_one();
+    let state = told.world.done(told.job).await;
+    let error = state.steps[&"n/0.1".into()].error.as_ref().unwrap();
+    assert_eq!((error.code.as_str(), error.message.as_str()), ("loop_stopped", "given up because `n/0.0` failed"));
+}
+
 /// Prompts draw their values once for the whole loop.
 #[tokio::test(start_paused = true)]
 async fn a_loop_asks_with_one_prompt() {
@@ -678,4 +697,31 @@ async fn a_model_that_says_nothing_is_asked_again() {
     let job = world.submit("a", json!({ "what": "it" })).await;
     world.done(job).await;
     assert_eq!((world.result(job).await["output"].clone(), models.count()), (json!("there"), 2));
+}
+
+/// What may be dropped of a loop is, once its map has failed with another item: nobody waits for a call that nobody needs.
+#[tokio::test(start_paused = true)]
+async fn a_map_that_has_failed_waits_for_no_call_that_may_be_dropped() {
+    let work = "{ kind: agent, prompt: '{{ item }}', tools: [look], retry: { max_attempts: 1 } }";
+    let node = format!(
+        "    - {{ id: n, kind: map, over: [a, b], concurrency: 2, do: {work}, on_failure: fail_safe }}\n    \
+         - {{ id: last, kind: transform, needs: [n], output: '{{{{ nodes.n.error.code }}}}' }}\n"
+    );
+    let models = FakeModels::new().rule(|request: &ModelRequest| {
+        Some(match &*request.prompt {
+            "b" => ModelReply::refused("no").after(Duration::from_secs(1)),
+            _ => looks("x"),
+        })
+    });
+    let world = World::asking(&models);
+    world.put(&format!("{HEAD}{node}")).await;
+    let (act, reached, _never) = hold(done(json!("never")));
+    world.tools.next("look", [act]);
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    reached.notified().await;
+    let state = world.done(job).await;
+    assert_eq!(world.result(job).await, "model_refused", "{:?}", state.ending);
+    assert!(state.steps[&"n[0]/0.0".into()].given_up);
+    assert!(world.passed() < Duration::from_secs(5), "it waited for the call of the other item: {:?}", world.passed());
 }

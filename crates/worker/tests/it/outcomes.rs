@@ -685,3 +685,61 @@ async fn a_question_has_the_time_of_the_tool_that_is_asked() {
     assert_eq!((question.input["tool"].as_str(), &question.input["input"]), (Some("pay"), call.input.value()));
     assert_eq!(question.input["idempotency_key"], json!(call.key));
 }
+
+/// A long answer is heard in pieces, each at its place: places are counted in characters, as its hearers count.
+#[tokio::test(start_paused = true)]
+async fn the_pieces_of_a_long_answer_follow_each_other() {
+    let world = World::new();
+    world.put(&format!("{HEAD}plan:\n  nodes:\n    - {{ id: n, kind: llm, prompt: '{{{{ message.say }}}}' }}\n")).await;
+    let process = world.start("w");
+    let job = world.submit("a", json!({ "say": "\u{fc}".repeat(2 * limits::DELTA_BYTES_MAX) })).await;
+    let mut follower = process.rt.store.bus().listen(job);
+    world.done(job).await;
+    let (mut heard, mut pieces) = (String::new(), 0);
+    while let Some(delta) = follower.ready_delta() {
+        assert_eq!(delta.from, u64::try_from(heard.chars().count()).unwrap(), "piece {pieces}");
+        heard.push_str(&delta.text);
+        pieces += 1;
+    }
+    assert!(pieces > 2);
+    assert_eq!(json!(heard), world.result(job).await);
+}
+
+/// Models whose rate is used up for long, and who say each time that it is for a second.
+struct HeldUntil(tokio::time::Instant, Arc<dyn Models>);
+
+impl Models for HeldUntil {
+    fn complete<'a>(&'a self, request: ModelRequest, heard: Heard<'a>) -> Boxed<'a, Result<ModelAnswer, ModelError>> {
+        if tokio::time::Instant::now() >= self.0 {
+            return self.1.complete(request, heard);
+        }
+        let held = ModelError::new(Failure::new(MODEL_HELD_BACK, "the rate is used up"), true);
+        Box::pin(std::future::ready(Err(ModelError { retry_after: Some(Span::from_secs(1)), ..held })))
+    }
+
+    fn knows(&self, model: &str) -> Result<(), String> {
+        self.1.knows(model)
+    }
+}
+
+/// Each time that its job is given back costs it events: the longer a question has waited, the longer it waits.
+#[tokio::test(start_paused = true)]
+async fn a_question_that_is_held_back_for_long_asks_less_and_less_often() {
+    let mut world = World::new();
+    world.put(&format!("{HEAD}plan:\n  nodes:\n    - {{ id: n, kind: llm, prompt: hello }}\n")).await;
+    let until = tokio::time::Instant::now() + Duration::from_secs(2 * 3_600);
+    world.rt.models = Arc::new(HeldUntil(until, Arc::clone(&world.rt.models)));
+    let _process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    let given = loop {
+        let state = world.state(job).await;
+        let given = world.kinds(job).await.iter().filter(|kind| **kind == "job_requeued").count();
+        assert!(given < 400, "{given} times in {:?}", world.passed());
+        if state.status.is_terminal() {
+            break given;
+        }
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    };
+    assert!(given > 100, "a minute is the longest pause: {given}");
+    assert_eq!(world.state(job).await.status, JobStatus::Completed);
+}

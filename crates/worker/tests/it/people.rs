@@ -5,16 +5,17 @@ use std::time::Duration;
 use aetheris_core::event::{Event, WaitEnd};
 use aetheris_core::id::JobId;
 use aetheris_core::job::JobStatus;
+use aetheris_core::json::Json;
 use aetheris_core::plan::AnswerFormat;
 use aetheris_core::state::{Ending, JobState};
 use aetheris_core::step::StepStatus;
 use aetheris_runtime::ModelRequest;
 use aetheris_runtime::error::OpError;
-use aetheris_runtime::ops::SignalAnswer;
+use aetheris_runtime::ops::{Signal, SignalAnswer};
 use aetheris_testing::{FakeModels, ModelReply};
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{World, done, hold};
 
 const HEAD: &str = "agent: a\nmodel: fake/m\nmax_parallel_steps: 4\ntools:\n  \
      ask.human: { kind: human, question: 'May I {{ input.what }}?', deadline: 1h, schema: { type: object, required: [yes] }, \
@@ -251,4 +252,66 @@ async fn a_job_is_blocked_on_many_questions_at_once() {
         world.signal(job, &format!("{job}/m[{item}]"), yes()).await.unwrap();
     }
     world.done(job).await;
+}
+
+/// A run that has something long to do hears of an answer when it comes.
+#[tokio::test(start_paused = true)]
+async fn an_answer_beside_a_long_call_holds_nobody_up() {
+    let world = World::new();
+    world
+        .put(&format!(
+            "{}    - {{ id: a, kind: tool, tool: ask.human, input: {{ what: a }} }}\n    \
+             - {{ id: b, kind: tool, tool: ask.human, input: {{ what: b }} }}\n    \
+             - {{ id: call, kind: tool, needs: [a], join: any, tool: tell }}\n    \
+             - {{ id: next, kind: transform, needs: [b], join: any, output: 1 }}\n",
+            HEAD
+        ))
+        .await;
+    let (held, reached, release) = hold(done(json!({ "told": 1 })));
+    world.tools.next("tell", [held]);
+    let process = world.start("w");
+    let job = world.submit("a", json!({})).await;
+    world.until(job, &[JobStatus::Parked]).await;
+    // Whoever mistypes a key is led to the question that was meant.
+    let mistyped = world.signal(job, &format!("{job}/b "), yes()).await.unwrap_err().to_string();
+    assert!(mistyped.contains(&format!("of the 2 keys that it waits for, the nearest is `{job}/b`")), "{mistyped}");
+    world.signal(job, &format!("{job}/a"), yes()).await.unwrap();
+    reached.notified().await;
+    let asked = world.passed();
+    // By the process itself, as whoever runs one binary does.
+    let answer = Signal { correlation_key: format!("{job}/b"), payload: Json::new(yes()), wait_type: None };
+    process.rt.signal(job, answer).await.unwrap();
+    while world.state(job).await.step_status(&"next".into()) != StepStatus::Completed {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(world.passed() < asked + Duration::from_secs(20), "the answer was not heard");
+    }
+    assert_eq!(world.state(job).await.step_status(&"call".into()), StepStatus::Running);
+    release.notify_one();
+    world.done(job).await;
+}
+
+/// An item that never begins asks nobody: an answer to it is not kept for ever.
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_an_item_that_never_begins_is_refused() {
+    let models = FakeModels::new().rule(|request: &ModelRequest| {
+        Some(match &*request.prompt {
+            "a" => ModelReply::refused("no").after(Duration::from_millis(100)),
+            _ => ModelReply::calls("", [("pay", json!({}))]),
+        })
+    });
+    let world = World::asking(&models);
+    let (held, reached, release) = hold(done(json!({ "paid": true })));
+    world.tools.next("pay", [held]);
+    let nodes = "    - { id: m, kind: map, concurrency: 2, over: [a, b, c], on_failure: fail_safe, \
+                 do: { kind: agent, prompt: '{{ item }}', tools: [ask.human, pay], retry: { max_attempts: 1 } } }\n";
+    let job = begun(&world, nodes).await;
+    let _process = world.start("w");
+    reached.notified().await;
+    while world.state(job).await.items_of(&"m".into()).is_none_or(|items| items.stopped_by.is_none()) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let refused = world.signal(job, &format!("{job}/m[2]/0.0"), yes()).await.unwrap_err();
+    assert!(matches!(refused, OpError::WrongCorrelationKey { .. }), "{refused}");
+    release.notify_one();
+    assert_eq!(world.done(job).await.step_status(&"m".into()), StepStatus::Failed);
 }

@@ -302,3 +302,13 @@ async fn a_job_records_the_version_of_the_code_that_accepted_and_planned_it() {
         }
     }
 }
+
+/// A plan that is not taken was paid for as well.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_plan_counts_for_the_tokens_of_its_job() {
+    let models = FakeModels::new().in_turn([says(&unknown_tool()), says(&pays(7))]);
+    let (world, job) = begun("max_attempts: 2", &models).await;
+    let _process = world.start("w");
+    let state = world.done(job).await;
+    assert_eq!((models.count(), state.tokens), (2, 30));
+}

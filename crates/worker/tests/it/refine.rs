@@ -85,11 +85,11 @@ async fn rounds_have_an_end() {
     for (most, said) in [
         (
             "",
-            "its output was rejected in all 4 rounds (max_refines: 3), the last time by its schema: /n: this value is less than the minimum of 9",
+            "its output was rejected in each of its 4 rounds (max_refines: 3), the last time by its schema: /n: this value is less than the minimum of 9",
         ),
         (
             "max_refines: 1,",
-            "its output was rejected in all 2 rounds (max_refines: 1), the last time by its schema: /n: this value is less than the minimum of 9",
+            "its output was rejected in each of its 2 rounds (max_refines: 1), the last time by its schema: /n: this value is less than the minimum of 9",
         ),
         (
             "max_refines: 0,",
@@ -124,7 +124,7 @@ async fn a_critic_is_asked_about_what_fits() {
     let (_, _, state) = ended(&[&format!("{COUNTS}, critic: c, {}", least(1)), LAST, &critic(4)]).await;
     assert_eq!(
         error(&state).1,
-        "its output was rejected in all 4 rounds (max_refines: 3), the last time by its critic `c`: round 3 had 3"
+        "its output was rejected in each of its 4 rounds (max_refines: 3), the last time by its critic `c`: round 3 had 3"
     );
     // Without an answer of its own the job has that of its last node, which no critic is.
     let (world, job, _) = ended(&[&format!("{COUNTS}, critic: c"), &critic(1)]).await;
@@ -392,7 +392,7 @@ async fn items_of_a_map_are_refined_by_themselves() {
     let job = world.submit("d", json!({})).await;
     let (code, message) = error(&world.done(job).await);
     assert_eq!(code, "rejected");
-    assert!(message.starts_with("item 0: its output was rejected in all 2 rounds"), "{message}");
+    assert!(message.starts_with("item 0: its output was rejected in each of its 2 rounds"), "{message}");
 }
 
 /// A round that was to follow when its map had failed with another item does not.

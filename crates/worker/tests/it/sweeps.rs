@@ -63,6 +63,15 @@ impl Sweeping {
         tokio::spawn(fire_timers(self.rt.clone(), options, self.pulse.clone(), self.stop.clone()))
     }
 
+    pub(crate) fn outbox(&self, options: SweepOptions) -> JoinHandle<()> {
+        tokio::spawn(aetheris_scheduler::deliver_outbox(
+            self.rt.clone(),
+            options,
+            self.pulse.clone(),
+            self.stop.clone(),
+        ))
+    }
+
     pub(crate) fn leases(&self, options: SweepOptions) -> JoinHandle<()> {
         tokio::spawn(reclaim_expired(self.rt.clone(), options, self.pulse.clone(), self.stop.clone()))
     }
@@ -376,4 +385,28 @@ async fn one_pass_says_when_the_next_timer_is_due_and_how_much_it_took_back() {
     assert_eq!(sweep_expired(&refused.rt).await.unwrap(), 2);
     assert_eq!(sweep_expired(&world.rt).await.unwrap(), 1);
     assert_eq!(sweep_expired(&world.rt).await.unwrap(), 0);
+}
+
+/// What cannot be told to a parent is tried less and less often: its pause is kept under the name that it is asked by.
+#[tokio::test(start_paused = true)]
+async fn a_promise_that_cannot_be_kept_is_tried_less_and_less_often() {
+    use aetheris_core::id::EventId;
+    use aetheris_core::lease::Guard;
+    use aetheris_core::projection::Promise;
+    use aetheris_store::UnitOfWork;
+    let world = World::new();
+    world.put(LOOK).await;
+    let job = world.submit("a", json!(1)).await;
+    // It has no parent, and has not ended.
+    let mut unit = UnitOfWork::new(EventId::from_u128(77), job, Purpose::Record, Guard::Outside);
+    unit.outbox = vec![Promise::TellParent { node: "n".into(), parent: JobId::from_u128(404) }];
+    world.rt.store.commit(unit).await.unwrap();
+    let options = SweepOptions { outbox: Span::from_secs(1), ..SELDOM };
+    let sweeping = Sweeping::behind(&world, FaultPlan::none());
+    let sweep = sweeping.outbox(options);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    sweep.abort();
+    // A look each second; beside those the reads of a handful of tries, and not of one each second.
+    let reads = sweeping.moments(Op::Read).len();
+    assert!((60..90).contains(&reads), "{reads} reads");
 }

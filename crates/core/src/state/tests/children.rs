@@ -199,3 +199,19 @@ fn a_childs_name_is_made_of_its_jobs_name_and_its_step_alone() {
     let below = name(name(job, "a"), "a").as_u128();
     assert_eq!(below >> 80, 9);
 }
+
+/// The child of an item stands with the item's newest round, and is the one that is cancelled.
+#[test]
+fn the_child_of_a_further_round_is_cancelled_with_its_map() {
+    use crate::event::{Judge, NodeRefining, Verdict};
+    let items = Items { collect: false, count: 2 };
+    let story = Story::running().then(NodeStarted { items: Some(items), ..node_started("m", 1) });
+    let story = story.then(node_started("m[0]", 1)).then(asks("m[0]", 10)).then(told("m[0]", 10));
+    let rejected = NodeFinished { verdict: Some(Verdict::Reject), ..ended("m[0]") };
+    let again = NodeRefining { by: Judge::Schema, feedback: "no".to_owned(), node: "m[0]".into(), round: 1 };
+    let story = story.then(rejected).then(again).then(node_started("m[0]@1", 1)).then(asks("m[0]@1", 11));
+    let story = story.then(node_started("m[1]", 1));
+    let fails = [finished("m[1]", StepResult::PermanentFailure).into()];
+    let cancel = Promise::CancelChild { child: JobId::from_u128(11), node: "m[0]@1".into() };
+    assert_eq!(promised(&story, &fails), [cancel]);
+}
