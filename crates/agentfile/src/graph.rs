@@ -169,6 +169,7 @@ impl Graph {
             if errors.is_full() {
                 return;
             }
+            let mut reported = false;
             for id in &place.references.nodes {
                 let message = match (self.index.get(id), place.node, &upstream) {
                     (None, _, _) => {
@@ -193,8 +194,11 @@ impl Graph {
                     _ => continue,
                 };
                 report(place, drafts, message, errors);
+                reported = true;
             }
-            self.dead(place, drafts, errors);
+            if !reported {
+                self.dead(place, drafts, errors);
+            }
         }
     }
 

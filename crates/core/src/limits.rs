@@ -206,7 +206,7 @@ pub const KEPT_SIGNALS_MET_MAX: u32 = 10_000;
 pub const OWN_WANT_PAUSE: Span = Span::from_secs(1);
 /// so often: up to 32 seconds.
 pub const OWN_WANT_DOUBLINGS_MAX: u32 = 5;
-/// A question that waits for its provider is looked at again after this part of the time that it has waited, at the earliest,
+/// A question that waits for its provider is looked at again after this part of the time since its step began, at the earliest,
 pub const RATE_WAITED_SHARE: u64 = 16;
 /// but for this long at most: some 3,000 events in a day.
 pub const RATE_PAUSE_MAX: Span = Span::from_secs(60);

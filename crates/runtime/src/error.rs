@@ -120,8 +120,15 @@ pub enum OpError {
 pub enum Awaited {
     /// An answer about the call of this node, which no signal gives.
     Doubt(StepPath),
-    /// The signal of this key, or of one of so many others.
-    Signal(String, usize),
+    /// Signals of several keys, and the one that was probably meant.
+    OneOf {
+        /// How many keys are open.
+        open: usize,
+        /// The key that looks like the one that came.
+        nearest: Option<String>,
+    },
+    /// The signal of this key.
+    Signal(String),
 }
 
 fn waiting_for(waiting: &Option<Awaited>) -> String {
@@ -129,12 +136,10 @@ fn waiting_for(waiting: &Option<Awaited>) -> String {
         Some(Awaited::Doubt(node)) => {
             format!("; its call of `{node}` is in doubt, which no signal answers (`aetheris in-doubt` shows how to)")
         }
-        Some(Awaited::Signal(key, 0)) => format!("; it waits for `{key}`"),
-        Some(Awaited::Signal(key, others)) => {
-            format!(
-                "; of the {} keys that it waits for, the nearest is `{key}` (`aetheris waits` lists them)",
-                others + 1
-            )
+        Some(Awaited::Signal(key)) => format!("; it waits for `{key}`"),
+        Some(Awaited::OneOf { open, nearest }) => {
+            let nearest = nearest.as_ref().map(|key| format!(", the nearest of which is `{key}`")).unwrap_or_default();
+            format!("; it waits for {open} keys{nearest} (`aetheris waits` lists them)")
         }
         None => String::new(),
     }

@@ -361,12 +361,15 @@ impl Clients {
             }
         }
         errands.extend(self.meddlers(&order));
+        // What is planned draws nothing: the same happens beside it in each run.
+        let beside = strikes.are_planned().then(|| random.fork());
+        let fork = |random: &mut Random| beside.clone().unwrap_or_else(|| random.fork());
         if cancelled {
-            errands.push(Box::pin(self.clone().cancel(job, random.fork())));
+            errands.push(Box::pin(self.clone().cancel(job, fork(&mut random))));
         }
         let paused = if strikes.are_planned() { strikes.plan(Blow::Pause) } else { random.chance(150) };
         if paused {
-            errands.push(Box::pin(self.clone().pause_and_resume(job, random.fork())));
+            errands.push(Box::pin(self.clone().pause_and_resume(job, fork(&mut random))));
         }
         if random.chance(100) {
             errands.push(Box::pin(self.clone().guess(job, random.fork())));

@@ -5,6 +5,7 @@
 //! the same.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -92,7 +93,7 @@ pub struct World {
     program: Arc<Program>,
 }
 
-/// Small programs of each kind, of the first that seeds draw. None is of two kinds.
+/// Small programs of each kind, of the first that seeds draw. None is searched twice.
 ///
 /// # Errors
 /// A runtime cannot be made.
@@ -223,12 +224,14 @@ impl Shared<'_> {
     fn run(&self, world: usize, plan: Plan) -> std::io::Result<()> {
         let Some(of) = self.search.worlds.get(world) else { return Ok(()) };
         let strikes = Strikes::planned(plan.clone());
-        let outcome = seed::run_planned((of.seed, &of.program), &strikes, self.search.backend)?;
-        let met = strikes.met();
+        let mut outcome = seed::run_planned((of.seed, &of.program), &strikes, self.search.backend)?;
+        let (met, dealt) = (strikes.met(), strikes.dealt());
+        let all = dealt.len() == plan.len();
+        outcome.tally.case("DEALT", all, || format!("of the blows {plan:?} only {dealt:?} were dealt"));
         let mut queue = self.queue();
         let Queue { found, left, .. } = &mut *queue;
         *found.runs.entry(of.kind).or_default() += 1;
-        found.struck.extend(plan.iter().filter_map(|(place, blow)| Some((*met.get(*place)?, *blow))));
+        found.struck.extend(dealt);
         let from = plan.last_key_value().map_or(0, |(place, _)| place + 1);
         if plan.len() < self.search.blows {
             for (place, site) in met.iter().enumerate().skip(from) {
@@ -263,7 +266,10 @@ pub fn run(search: &Search, progress: impl Fn(u64, usize) + Sync) -> std::io::Re
     let shared = Shared { search, added: Condvar::new(), queue, stopped, done };
     let work = || -> std::io::Result<()> {
         while let Some((world, plan)) = shared.next() {
-            let ran = shared.run(world, plan);
+            let ran = catch_unwind(AssertUnwindSafe(|| shared.run(world, plan)));
+            let ran = ran.unwrap_or_else(|_| Err(std::io::Error::other("a run of the search panicked")));
+            // Nobody waits for what a thread that gives up would have added.
+            shared.stopped.fetch_or(ran.is_err(), Ordering::Relaxed);
             let mut queue = shared.queue();
             queue.open -= 1;
             let left = queue.left.len();

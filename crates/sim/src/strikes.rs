@@ -168,6 +168,8 @@ pub type Plan = BTreeMap<usize, Blow>;
 
 #[derive(Debug, Default)]
 struct Book {
+    /// Blows that were dealt.
+    dealt: Vec<(Site, Blow)>,
     /// Sites that were met while it was armed.
     met: Vec<Site>,
     over: bool,
@@ -234,6 +236,7 @@ impl Strikes {
         let number = book.met.len();
         book.met.push(site);
         let blow = inner.plan.get(&number).copied().filter(|blow| site.blows().contains(blow))?;
+        book.dealt.push((site, blow));
         drop(book);
         match blow {
             Blow::Cancel => inner.cancel.notify_one(),
@@ -255,6 +258,12 @@ impl Strikes {
         let Some(inner) = &self.0 else { return false };
         inner.pause.notified().await;
         !inner.book().over
+    }
+
+    /// The blows that were dealt, and where.
+    #[must_use]
+    pub fn dealt(&self) -> Vec<(Site, Blow)> {
+        self.0.as_ref().map_or_else(Vec::new, |inner| inner.book().dealt.clone())
     }
 
     /// The sites that were met, in their order.

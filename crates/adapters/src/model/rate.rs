@@ -23,8 +23,6 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(30);
 /// Between two questions that come back, where nothing says how far apart they may be.
 const APART_MIN: Duration = Duration::from_millis(100);
-/// How long the place of a large question is kept beyond the moment at which it is to ask again.
-const RESERVED: Duration = Duration::from_secs(1);
 /// Models of one provider that are told apart; of more, the one that may be asked first is forgotten.
 const MODELS_MAX: usize = 1_024;
 
@@ -65,9 +63,6 @@ struct Rate {
     /// Nothing leaves before: the provider has said so.
     closed_until: Instant,
     requests: Bucket,
-    /// Who has to wait until nothing is owed, as it costs more than may leave at once, and until when that is kept for it: smaller
-    /// ones would leave before it for ever.
-    reserved: Option<(Duration, Instant)>,
     told_requests: Option<Filling>,
     told_tokens: Option<Filling>,
     tokens: Bucket,
@@ -79,7 +74,7 @@ impl Rate {
     fn new(now: Instant) -> Self {
         let full = || Bucket(now);
         let (requests, tokens) = (full(), full());
-        Self { closed_until: now, requests, reserved: None, told_requests: None, told_tokens: None, tokens, waiting: 0 }
+        Self { closed_until: now, requests, told_requests: None, told_tokens: None, tokens, waiting: 0 }
     }
 
     /// When it may be asked again for all that is known.
@@ -128,13 +123,11 @@ impl Rates {
         let rate = rate_of(&mut models, model, now);
         let [requests, per_token] = self.costs();
         let (request, tokens) = (requests.unwrap_or_default(), times(per_token.unwrap_or_default(), reckoned.total()));
-        [&mut rate.told_requests, &mut rate.told_tokens].into_iter().flatten().for_each(|told| told.doubt(now));
+        rate.told_requests.iter_mut().for_each(|told| told.doubt(1, now));
+        rate.told_tokens.iter_mut().for_each(|told| told.doubt(reckoned.prompt, now));
         let told =
             |filling: &Option<Filling>, count| filling.as_ref().map_or(Duration::ZERO, |told| told.wait(count, now));
-        rate.reserved = rate.reserved.filter(|(_, until)| *until > now);
-        let kept = rate.reserved.filter(|(cost, _)| tokens < *cost && !tokens.is_zero());
-        let behind = kept.map_or(Duration::ZERO, |(_, until)| until - now);
-        let own = rate.requests.wait(request, now).max(rate.tokens.wait(tokens, now)).max(behind).min(LOOK_AGAIN_MAX);
+        let own = rate.requests.wait(request, now).max(rate.tokens.wait(tokens, now)).min(LOOK_AGAIN_MAX);
         let waits = [
             rate.closed_until.saturating_duration_since(now),
             own,
@@ -143,13 +136,8 @@ impl Rates {
         ];
         let wait = waits.into_iter().max().unwrap_or_default();
         if !wait.is_zero() {
-            let wait = rate.behind(wait, request);
-            if tokens >= BURST {
-                rate.reserved = Some((tokens, now + wait + RESERVED));
-            }
-            return Err(wait);
+            return Err(rate.behind(wait, request));
         }
-        rate.reserved = rate.reserved.filter(|(cost, _)| tokens < *cost);
         rate.waiting = 0;
         rate.requests.take(request, now);
         rate.tokens.take(tokens, now);
@@ -262,16 +250,16 @@ impl Filling {
         self.taken = self.taken.saturating_add(count);
     }
 
-    /// Nobody is believed for ever: what leaves brings new words, and as long as all is held nothing does. After so long one
-    /// may leave, whatever was said.
-    fn doubt(&mut self, now: Instant) {
+    /// No provider is believed for ever: only an answer brings new figures, and none comes while every question is held. After
+    /// [`WAIT_MAX`] the next question leaves, which is of this size, whatever was said.
+    fn doubt(&mut self, count: u64, now: Instant) {
         let (passed, Left { limit, remaining, reset }) = (now.saturating_duration_since(self.at), self.left);
         if passed < WAIT_MAX || reset <= passed {
             return;
         }
         let filled = passed.as_nanos().saturating_mul(limit.saturating_sub(remaining).into()) / reset.as_nanos().max(1);
         let filled = u64::try_from(filled).unwrap_or(u64::MAX);
-        let left = remaining.saturating_add(filled).saturating_sub(self.taken).max(1);
+        let left = remaining.saturating_add(filled).saturating_sub(self.taken).max(count.min(limit));
         *self =
             Self { at: now, left: Left { limit, remaining: left.min(limit.max(1)), reset: reset - passed }, taken: 0 };
     }
@@ -386,8 +374,9 @@ mod tests {
             rates.told(model, &Told { requests: left(60, 0, reset), tokens: left(9_000, 0, reset) }, start);
             assert!(leaves(&rates, model, ASKED, start + 3_599 * SECOND).is_err());
             for hour in 1..4 {
-                assert_eq!(leaves(&rates, model, ASKED, start + hour * WAIT_MAX), Ok(()), "{model} {hour}");
-                assert!(leaves(&rates, model, ASKED, start + hour * WAIT_MAX).is_err());
+                let large = of(500, 0);
+                assert_eq!(leaves(&rates, model, large, start + hour * WAIT_MAX), Ok(()), "{model} {hour}");
+                assert!(leaves(&rates, model, large, start + hour * WAIT_MAX).is_err());
             }
         }
     }
@@ -401,34 +390,6 @@ mod tests {
         }
         assert_eq!(rates.models().len(), MODELS_MAX);
         assert!(leaves(&rates, "0", ASKED, start).is_err(), "it is closed for longest");
-    }
-
-    /// Small ones that come all the time do not keep a large one waiting for ever.
-    #[test]
-    fn a_large_question_leaves_though_small_ones_keep_coming() {
-        let (rates, start) = rates(None, Some(7_000));
-        let (large, small) = (of(4_000, 0), of(100, 0));
-        let (mut again, mut left, mut small_left) = (start, None, 0_u32);
-        for tick in 0..600_u32 {
-            let now = start + tick * SECOND / 10;
-            if leaves(&rates, "m", small, now).is_ok() {
-                small_left += 1;
-            }
-            if left.is_none() && now >= again {
-                match leaves(&rates, "m", large, now) {
-                    Ok(()) => left = Some(now - start),
-                    Err(wait) => again = now + wait,
-                }
-            }
-        }
-        assert!(left.is_some_and(|after| after < 30 * SECOND), "{left:?}");
-        assert!(small_left >= 20, "{small_left} small ones left");
-        // One that does not come back keeps its place for a while only.
-        let later = start + 3_600 * SECOND;
-        assert_eq!(leaves(&rates, "m", small, later), Ok(()));
-        assert!(leaves(&rates, "m", large, later).is_err());
-        assert!(leaves(&rates, "m", small, later).is_err());
-        assert_eq!(leaves(&rates, "m", small, later + 20 * SECOND), Ok(()));
     }
 
     /// As many tokens as a question has are gone from what its provider had left.

@@ -19,12 +19,18 @@ use crate::lease::Fence;
 use crate::path::StepPath;
 use crate::time::Timestamp;
 
+/// What a kind is kept as: those that are large and rare apart, so that every other takes less room wherever it is moved.
+macro_rules! kept {
+    (boxed $name:ident) => { Box<payload::$name> };
+    ($name:ident) => { payload::$name };
+}
+
 macro_rules! events {
-    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal, $version:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal, $version:literal $(, $boxed:ident)?;)*) => {
         /// One fact, by kind.
         #[derive(Debug, Clone, PartialEq)]
         pub enum Event {
-            $($(#[$doc])* $name(payload::$name),)*
+            $($(#[$doc])* $name(kept!($($boxed)? $name)),)*
         }
 
         /// The kinds of facts. The code is what stores keep, the name what people see; neither is ever
@@ -83,7 +89,7 @@ macro_rules! events {
 
         $(impl From<payload::$name> for Event {
             fn from(payload: payload::$name) -> Self {
-                Self::$name(payload)
+                Self::$name(payload.into())
             }
         })*
     };
@@ -94,7 +100,7 @@ macro_rules! events {
 // and one that is left out where it has its default raises nothing. Any other change has a step in `codec::UPCASTS`.
 events! {
     /// A message was accepted.
-    JobCreated = 1, "job_created", 1;
+    JobCreated = 1, "job_created", 1, boxed;
     /// The plan was recorded; nothing runs before it.
     PlanGenerated = 2, "plan_generated", 1;
     /// A worker took ownership.
@@ -148,7 +154,7 @@ events! {
     /// The output of a step was rejected: another round follows.
     NodeRefining = 27, "node_refining", 1;
     /// A step asks for a child job, which is created later.
-    ChildStarted = 28, "child_started", 1;
+    ChildStarted = 28, "child_started", 1, boxed;
     /// A child job has ended, and the step that waits for it is told.
     ChildEnded = 29, "child_ended", 1;
 }

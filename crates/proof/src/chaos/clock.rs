@@ -230,6 +230,7 @@ mod tests {
             labels: BTreeMap::new(),
             message: Json::new(serde_json::json!(1)),
             plan: Some(plan),
+            planning: None,
             priority: 0,
             run_at: None,
             session: None,

@@ -174,7 +174,7 @@ impl Runtime {
         if let Event::ChildStarted(started) = event
             && started.child == child
         {
-            return Ok(started);
+            return Ok(*started);
         }
         Err(wrong())
     }

@@ -64,21 +64,29 @@ impl<'r> Rounds<'r> {
         Err(OpError::KeepsChanging(self.job))
     }
 
-    /// Writes what was decided on what was seen, and tells the job's run, if it is in this process. `None` says that the job is to be looked at again: something else was written
-    /// to it meanwhile, or the store refused for what `outdated` takes for a change of the job.
+    /// Writes what was decided on what was seen, and tells the job's run of new events, if it is in this process. `None` says
+    /// that the job is to be looked at again: something else was written to it meanwhile, or the store refused for what
+    /// `outdated` takes for a change of the job.
     ///
     /// # Errors
     /// The store refused it for another reason, or it was not written, or nobody can say.
     pub(super) async fn write(
         &mut self,
         seen: ForWrite,
-        unit: impl FnMut() -> UnitOfWork,
+        mut unit: impl FnMut() -> UnitOfWork,
         outdated: impl FnOnce(&Refusal) -> bool,
     ) -> Result<Option<Committed>, WriteError> {
-        match draft::write(self.rt.store.as_ref(), unit).await {
+        let mut told = false;
+        let noted = || {
+            let unit = unit();
+            told = !unit.events.is_empty();
+            unit
+        };
+        match draft::write(self.rt.store.as_ref(), noted).await {
             Ok(committed) => {
                 // A step of its run may go on for it, while others are under way.
-                if seen.state.status == JobStatus::Running && !aetheris_fault::planted!("news-of-children-only") {
+                if told && seen.state.status == JobStatus::Running && !aetheris_fault::planted!("news-of-children-only")
+                {
                     self.rt.store.bus().news(self.job);
                 }
                 Ok(Some(committed))

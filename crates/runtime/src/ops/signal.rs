@@ -243,13 +243,18 @@ fn receive(incoming: &Signal, signal: SignalId, delivered: bool) -> InboxWrite {
     }
 }
 
-/// The open key that looks most like this one: its sender may have mistyped it, and must not be led to another question.
-fn nearest(state: &JobState, key: &str) -> Option<Awaited> {
-    let shared = |open: &str| open.bytes().zip(key.bytes()).take_while(|(one, other)| one == other).count();
+/// The keys that are open. Whoever mistyped one is told the one that was probably meant, never another question's.
+fn open_keys(state: &JobState, key: &str) -> Option<Awaited> {
     let all = state.blocks.by_age().into_iter().filter_map(|blocked| blocked.correlation_key.as_deref());
     let open: Vec<&str> = all.collect();
+    if let [only] = open.as_slice() {
+        return Some(Awaited::Signal((*only).to_owned()));
+    }
+    let shared = |open: &str| open.bytes().zip(key.bytes()).take_while(|(one, other)| one == other).count();
     let best = open.iter().rev().max_by_key(|open| shared(open))?;
-    Some(Awaited::Signal((*best).to_owned(), open.len() - 1))
+    let is_near = |open: &&&str| open.ends_with(key) || 2 * shared(open) > open.len();
+    let nearest = open.iter().find(|open| open.ends_with(key)).or(Some(best)).filter(is_near);
+    Some(Awaited::OneOf { open: open.len(), nearest: nearest.map(|key| (*key).to_owned()) })
 }
 
 fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
@@ -265,7 +270,7 @@ fn refusal(state: &JobState, incoming: &Signal, met: &Route) -> OpError {
             key: incoming.correlation_key.clone(),
             waiting: match state.blocks.oldest() {
                 Some(blocked) if blocked.doubt => Some(Awaited::Doubt(blocked.node.clone())),
-                Some(_) | None => nearest(state, &incoming.correlation_key),
+                Some(_) | None => open_keys(state, &incoming.correlation_key),
             },
         },
         Route::Deliver(_) | Route::AlreadyDelivered { .. } | Route::Keep | Route::JobFinished => {

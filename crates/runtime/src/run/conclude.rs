@@ -107,8 +107,8 @@ impl<'r> Run<'r> {
         self.hold_back(path, pause);
     }
 
-    /// How long a question waits at least that has waited for long: each time that its job is given back is told by two events,
-    /// of which a job has so many.
+    /// How long a question waits at least, reckoned from the begin of its step: each time that its job is given back takes two of
+    /// the events that a job may have.
     fn least_pause(&self, path: &StepPath) -> Span {
         // By the store's clock, up to the claim or whatever else was written last.
         let begun = self.state().steps.get(path).and_then(|step| step.started_at);

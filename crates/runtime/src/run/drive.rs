@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aetheris_core::id::IdempotencyKey;
 use aetheris_core::limits;
@@ -21,6 +22,7 @@ use aetheris_core::state::StoppedBy;
 use aetheris_core::step::StepStatus;
 use aetheris_expr::Scope;
 use aetheris_store::{LedgerWrite, Purpose};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bodies::{Bodies, Ended, Position, UnderWay};
@@ -346,7 +348,7 @@ impl<'r> Run<'r> {
     async fn next_to_end(&mut self, bodies: &mut Bodies<'r>) -> Result<Option<(Ended, UnderWay)>, Stop> {
         // While a unit is on its way, what is shown next would have to wait for it, and so would whatever ends meanwhile.
         let show = bodies.show_at().filter(|_| !self.draft.is_empty() && self.sent.is_none());
-        let news = Arc::clone(&self.lease.news);
+        let (news, from) = (Arc::clone(&self.lease.news), self.news_from);
         let due = self.held.values().filter_map(|held| held.until).min();
         tokio::select! {
             biased;
@@ -359,12 +361,14 @@ impl<'r> Run<'r> {
                 bodies.shown();
                 bodies.beside(self.flush(Purpose::Record)).await?;
             }
-            () = news.notified() => {
+            () = at(due) => self.end_delays(),
+            () = news_from(&news, from) => {
                 aetheris_fault::sometimes!(NewsHeard);
                 bodies.beside(self.settle_sent()).await?;
                 bodies.beside(self.look_again()).await?;
+                // Each look reads the whole job: of much news at once one look is enough.
+                self.news_from = Some(Instant::now() + NEWS_APART);
             }
-            () = at(due) => self.end_delays(),
         }
         Ok(None)
     }
@@ -428,6 +432,17 @@ impl<'r> Run<'r> {
 }
 
 /// Resolves at a moment; never where there is none.
+/// Between two looks at a job because of news.
+const NEWS_APART: Duration = Duration::from_millis(50);
+
+/// Waits for news, and not before a moment.
+async fn news_from(news: &Notify, moment: Option<Instant>) {
+    if let Some(moment) = moment {
+        tokio::time::sleep_until(moment).await;
+    }
+    news.notified().await;
+}
+
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,

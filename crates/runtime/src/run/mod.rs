@@ -171,6 +171,8 @@ struct Run<'r> {
     sent: Option<Sent<'r>>,
     /// How often a wait was refused for a signal that was kept for it.
     signals_met: u32,
+    /// When it may be looked at because of news again.
+    news_from: Option<tokio::time::Instant>,
     /// Steps whose calls could not leave for want of something in this process, and how often in a row.
     wanting: BTreeMap<StepPath, u32>,
     /// Writes of this run.
@@ -274,6 +276,7 @@ impl<'r> Run<'r> {
             rt,
             sent: None,
             signals_met: 0,
+            news_from: None,
             wanting: BTreeMap::new(),
             writes: 0,
         }

@@ -62,7 +62,7 @@ async fn the_input_of_a_called_tool_is_the_recorded_one() {
     let step = &reply.is(200)["steps"][0];
     assert_eq!(step["input"], json!({ "bytes": 11, "from": "recorded", "value": { "cents": 5 } }));
     assert_eq!(step["output"]["value"], json!({ "receipt": 9 }));
-    // One that has not begun is none yet; one that there is not is a slip.
+    // A name that the plan does not have was mistyped; a step that has not begun is only not there yet.
     for slip in ["other", "send%5Bx%5D"] {
         let other = bed.get(&format!("/api/jobs/{job}/steps?node={slip}")).await;
         let told = other.problem(400, "invalid_request");

@@ -274,7 +274,7 @@ async fn an_answer_beside_a_long_call_holds_nobody_up() {
     world.until(job, &[JobStatus::Parked]).await;
     // Whoever mistypes a key is led to the question that was meant.
     let mistyped = world.signal(job, &format!("{job}/b "), yes()).await.unwrap_err().to_string();
-    assert!(mistyped.contains(&format!("of the 2 keys that it waits for, the nearest is `{job}/b`")), "{mistyped}");
+    assert!(mistyped.contains(&format!("it waits for 2 keys, the nearest of which is `{job}/b`")), "{mistyped}");
     world.signal(job, &format!("{job}/a"), yes()).await.unwrap();
     reached.notified().await;
     let asked = world.passed();
