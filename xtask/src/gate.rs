@@ -27,8 +27,7 @@ const NEEDED: usize = 2;
 
 /// The stages, one after the other. Their lanes run beside each other, each part of a lane after the one before: chaos
 /// mostly waits, and so does an installation. The simulation is built anew, optimised: that takes less than its seeds would in
-/// the build of the tests. It has the same seeds for everybody, so that a failure is the
-/// change's; campaigns run fresh ones.
+/// the build of the tests. It has the same seeds for everybody, so that a failure is the change's; campaigns run fresh ones.
 const STAGES: [&[&[Named]]; 5] = [
     &[&[("format, tidy, clippy", "lint")], &[("packages of API fuzz", "api-fuzz --prepare")]],
     &[&[("build of the tests", "test --no-run")]],

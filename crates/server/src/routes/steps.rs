@@ -4,7 +4,6 @@ use aetheris_api::{ErrorCode, StepPage, WhyView};
 use aetheris_core::id::NodeId;
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::CompiledPlan;
 use aetheris_runtime::load::Loaded;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -49,29 +48,13 @@ pub(super) async fn list(State(app): State<Shared>, JobPath(job): JobPath, mut p
     let bytes = aside(move || {
         let loaded = handle.block_on(Loaded::read(runtime.store.as_ref(), &runtime.scope, job))?;
         let page = match handle.block_on(runtime.plans.of_job(runtime.store.as_ref(), &loaded.state))? {
-            Some(plan) => {
-                if loaded.state.plan.is_some() {
-                    is_of_plan(&plan, asked.node.as_ref())?;
-                }
-                steps::page(&loaded, &plan, &asked)
-            }
+            Some(plan) => steps::page(&loaded, &plan, &asked),
             None => StepPage { next_cursor: None, steps: Vec::new() },
         };
         drop(place);
         answer::encoded(&page)
     });
     Ok(answer::typed(StatusCode::OK, answer::JSON, slot.hold(bytes.await??).await?))
-}
-
-/// A name that the plan does not have was mistyped; a step that has not begun is only not there yet.
-fn is_of_plan(plan: &CompiledPlan, path: Option<&StepPath>) -> Result<(), Failure> {
-    match path.filter(|path| !path.is_planning() && plan.node(path.node()).is_none()) {
-        Some(path) => {
-            let told = format!("`node`: the plan of this job has no node `{}`", path.node());
-            Err(Failure::new(ErrorCode::InvalidRequest, told))
-        }
-        None => Ok(()),
-    }
 }
 
 fn busy() -> Failure {

@@ -62,14 +62,8 @@ async fn the_input_of_a_called_tool_is_the_recorded_one() {
     let step = &reply.is(200)["steps"][0];
     assert_eq!(step["input"], json!({ "bytes": 11, "from": "recorded", "value": { "cents": 5 } }));
     assert_eq!(step["output"]["value"], json!({ "receipt": 9 }));
-    // A name that the plan does not have was mistyped; a step that has not begun is only not there yet.
-    for slip in ["other", "send%5Bx%5D"] {
-        let other = bed.get(&format!("/api/jobs/{job}/steps?node={slip}")).await;
-        let told = other.problem(400, "invalid_request");
-        assert!(told.contains("the plan of this job has no node `"), "{told}");
-    }
-    let item = bed.get(&format!("/api/jobs/{job}/steps?node=send%5B9%5D")).await;
-    assert_eq!(item.is(200)["steps"], json!([]));
+    let other = bed.get(&format!("/api/jobs/{job}/steps?node=other")).await;
+    assert_eq!(other.is(200)["steps"], json!([]));
 }
 
 #[tokio::test]
