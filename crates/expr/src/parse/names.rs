@@ -147,7 +147,7 @@ impl Parser<'_> {
         Ok(Root::Node(id, of))
     }
 
-    /// A field. The error of a node has two: another would be missed on the night of the failure.
+    /// Checks a field. The error of a node has two; a mistyped one would otherwise fail only once the node does.
     pub(super) fn of_error(&self, of: &Expr, field: String) -> std::result::Result<String, ExprError> {
         if matches!(of, Expr::Root(Root::Node(_, OfNode::Error))) && !["code", "message"].contains(&field.as_str()) {
             let (of, field) = (of.describe(), shortened(&field));
