@@ -20,7 +20,7 @@ pub type RecordedResult<'r> = (u64, &'r StepPath, Hash);
 pub fn differences(state: &JobState, ledger: &[LedgerRow]) -> Vec<String> {
     let mut found = Vec::new();
     let rows = by_key(ledger);
-    let called = state.steps.iter().filter_map(|(path, step)| Some((path, step, step.invocation.as_ref()?)));
+    let called = state.steps.iter().filter_map(|(path, step)| Some((path, step, step.invocation.as_deref()?)));
     let called: BTreeMap<IdempotencyKey, (&StepPath, &StepState, &Invocation)> =
         called.map(|(path, step, call)| (call.key, (path, step, call))).collect();
     for (path, step, call) in called.values() {
@@ -63,7 +63,7 @@ fn by_key(ledger: &[LedgerRow]) -> BTreeMap<IdempotencyKey, &LedgerRow> {
 
 /// A recorded command whose effect is not the one that was recorded.
 fn other_result(state: &JobState, effects: &Effects, (seq, path, hash): RecordedResult<'_>) -> Option<String> {
-    let call = state.steps.get(path)?.invocation.as_ref()?;
+    let call = state.steps.get(path)?.invocation.as_deref()?;
     let same = effects.get(&(call.key, call.permit)) == Some(&hash);
     (!same).then(|| format!("event {seq} records another result than the effect of {} has", call.key))
 }

@@ -187,6 +187,8 @@ pub struct CompiledPlan {
     calls: Calls,
     index: BTreeMap<NodeId, usize>,
     levels: Levels,
+    /// The plan's tools once more, to be handed to calls.
+    tools: BTreeMap<ToolName, Arc<Tool>>,
 }
 
 impl Plan {
@@ -248,7 +250,8 @@ impl Plan {
         // A critic is asked about the outputs of others, and is nobody's next.
         order.retain(|position| !self.nodes[*position].work.kind.judges());
         let levels = Levels::of(self, &index, &order);
-        Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, calls: self.calls(), index, levels })
+        let tools = self.tools.iter().map(|(name, tool)| (name.clone(), Arc::new(tool.clone()))).collect();
+        Ok(CompiledPlan { hash: self.hash(), plan: Arc::clone(self), order, calls: self.calls(), index, levels, tools })
     }
 
     /// Kahn's algorithm; nodes on or behind a circle are left out.
@@ -339,8 +342,8 @@ impl CompiledPlan {
 
     /// The tool of one name.
     #[must_use]
-    pub fn tool(&self, name: &ToolName) -> Option<&Tool> {
-        self.plan.tools.get(name)
+    pub fn tool(&self, name: &ToolName) -> Option<&Arc<Tool>> {
+        self.tools.get(name)
     }
 
     /// The tool that work calls, where it calls one.
@@ -484,7 +487,10 @@ mod tests {
         let compiled = Arc::new(graph.clone()).compile().unwrap();
         let expected = ("t".into(), tool(None));
         assert_eq!(compiled.tool_of(&graph.nodes[0].work), Some((&expected.0, &expected.1)));
-        assert_eq!((compiled.tool(&"t".into()), compiled.tool(&"u".into())), (Some(&expected.1), None));
+        assert_eq!(
+            (compiled.tool(&"t".into()).map(Arc::as_ref), compiled.tool(&"u".into())),
+            (Some(&expected.1), None)
+        );
         let plain = plan(&[("a", &[])]).compile().unwrap();
         assert_eq!(plain.tool_of(&plain.plan().nodes[0].work), None);
     }

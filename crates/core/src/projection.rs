@@ -183,11 +183,11 @@ pub fn promises<'e>(seq: u64, events: impl Iterator<Item = &'e Event>, after: &J
                 let node = StepPath::of_item(finished.node.node().clone(), *item);
                 // Its newest round is the one that may have a child.
                 let node = after.newest_round(&node);
-                let child = after.steps.get(&node)?.child.as_ref()?;
+                let child = after.steps.get(&node)?.child.as_deref()?;
                 child.may_be_cancelled().then_some(Promise::CancelChild { child: child.id, node })
             }));
         } else if event.kind().ends_job() {
-            let children = || after.steps.values().filter_map(|step| step.child.as_ref());
+            let children = || after.steps.values().filter_map(|step| step.child.as_deref());
             if !after.children.is_none() && children().any(Child::may_be_cancelled) {
                 promises.push(Promise::CancelChildren);
             }

@@ -137,7 +137,7 @@ pub fn told(step: &StepState) -> StepEvidence {
 }
 
 fn disproved(step: &StepState, next: AfterDisproof) -> Option<StepEvidence> {
-    let invocation = step.invocation.as_ref()?;
+    let invocation = step.invocation.as_deref()?;
     let disproved = invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
     disproved.then_some(StepEvidence::Disproved { permit: invocation.permit, next })
 }
@@ -393,7 +393,7 @@ mod tests {
             unknown: 0,
             unsent: 0,
         });
-        StepState { invocation, status, ..StepState::default() }
+        StepState { invocation: invocation.map(Box::new), status, ..StepState::default() }
     }
 
     #[test]
@@ -426,7 +426,8 @@ mod tests {
             assert_eq!(told(&step(status, Some(phase))), expected, "{status:?} {phase:?}");
         }
         let doubt = crate::state::Doubt { policy: 0, reason: String::new(), since: Default::default(), waited: false };
-        let old = StepState { doubt: Some(doubt), ..step(S::Running, Some(Resolved(DoubtOutcome::DidNotHappen))) };
+        let old =
+            StepState { doubt: Some(Box::new(doubt)), ..step(S::Running, Some(Resolved(DoubtOutcome::DidNotHappen))) };
         assert_eq!(told(&old), disproved(AfterDisproof::EndTry));
     }
 

@@ -226,7 +226,11 @@ pub fn due<'a, W: Into<Waits>>(
         (at, waits)
     };
     let steps = |nodes: Vec<&'a Node>| {
-        Due::Open(nodes.into_iter().flat_map(|node| items::steps_of((state, plan), node, &step_waits)).collect())
+        let mut steps = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            items::steps_of((state, plan), node, &step_waits, &mut steps);
+        }
+        Due::Open(steps)
     };
     if bound <= 1 {
         return match next(state, plan, &mut cursor.place) {

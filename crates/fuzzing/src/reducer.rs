@@ -351,7 +351,7 @@ fn moved(before: &JobState, after: &JobState, event: &Event) {
     }
     assert!(before.steps.keys().all(|node| after.steps.contains_key(node)), "a step has gone");
     if let Event::ToolInvocationStarted(e) = event {
-        let earlier = before.steps.get(&e.node).and_then(|step| step.invocation.as_ref());
+        let earlier = before.steps.get(&e.node).and_then(|step| step.invocation.as_deref());
         let repeats = earlier.is_some_and(|call| {
             let known = [
                 InvocationPhase::Finished(InvocationOutcome::NotSent),
@@ -399,11 +399,11 @@ fn coherent(state: &JobState) {
 /// Whatever effect and ledger say: an open call that must not be repeated is not repeated.
 fn recovered(step: &aetheris_core::state::StepState) {
     let told = recovery::told(step);
-    let open = step.invocation.as_ref().is_some_and(|invocation| {
+    let open = step.invocation.as_deref().is_some_and(|invocation| {
         invocation.class == EffectClass::AtMostOnce && invocation.phase == InvocationPhase::Started
     });
     assert!(!open || step.status != StepStatus::Retrying, "a try is scheduled over an open call");
-    let permit = step.invocation.as_ref().map_or(1, |invocation| invocation.permit);
+    let permit = step.invocation.as_deref().map_or(1, |invocation| invocation.permit);
     let ledgers = LedgerStatus::ALL.map(|status| Some(LedgerSeen { permit, status }));
     for ledger in ledgers.into_iter().chain([None]) {
         for effect in [None, Some(EffectSeen { permit })] {

@@ -350,7 +350,7 @@ fn tool_laws(job: &Job, program: &Program, node: u8, class: EffectClass, verdict
     let Some(step) = job.view.fold.step(program, node) else {
         return;
     };
-    let told = step.invocation.as_ref();
+    let told = step.invocation.as_deref();
     if told.is_some_and(|i| i.phase == InvocationPhase::Finished(InvocationOutcome::Committed)) {
         verdicts.push((Law::RecordsAgree, row.status == LedgerStatus::Committed));
     }

@@ -194,7 +194,7 @@ impl Search {
     /// Whether the step's doubt stands at a tool that is to be asked.
     fn asks(&self, job: &Job, node: u8) -> bool {
         let program = self.program(job);
-        let place = job.view.fold.step(program, node).and_then(|step| step.doubt.as_ref()).map(|doubt| doubt.policy);
+        let place = job.view.fold.step(program, node).and_then(|step| step.doubt.as_deref()).map(|doubt| doubt.policy);
         let place = place.and_then(|place| usize::try_from(place).ok());
         match program.steps[usize::from(node)] {
             Step::Once(list) => place.and_then(|place| list.get(place)) == Some(&Doubts::Reconcile),

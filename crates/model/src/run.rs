@@ -184,7 +184,7 @@ pub fn after_asking(
     arrivable: bool,
 ) -> Result<Unit, Stop> {
     let deciding = Deciding::new(search, program, run);
-    let waited = deciding.step(permit.node).and_then(|step| step.doubt.as_ref()).is_some_and(|doubt| doubt.waited);
+    let waited = deciding.step(permit.node).and_then(|step| step.doubt.as_deref()).is_some_and(|doubt| doubt.waited);
     let early = search.config.has(Mutation::DisproofBelievedEarly);
     // The time that was waited for is over by the clocks of whoever asks; the store has its own.
     let passes = if arrivable && !waited && !early { Span::ZERO } else { LIFETIME };
@@ -320,7 +320,7 @@ impl<'s> Deciding<'s> {
     fn ask_on<T>(&self, state: &JobState, node: u8, decide: impl FnOnce(&View<'_>) -> T) -> T {
         let program = self.draft.program;
         let step = self.step(node);
-        let number = step.and_then(|step| step.invocation.as_ref()).map_or(0, |call| call.permit) + 1;
+        let number = step.and_then(|step| step.invocation.as_deref()).map_or(0, |call| call.permit) + 1;
         let permit = Permit { by: self.run.epoch, node, number: u8::try_from(number).unwrap_or(u8::MAX) };
         let unasked = step.is_some() && (self.has(Mutation::BudgetOnlyOnce) || self.has(Mutation::DisproofGivesACall));
         let plan = if unasked { &program.unbounded } else { &program.plan };
@@ -401,7 +401,7 @@ impl<'s> Deciding<'s> {
     }
 
     fn is_disproved(&self, node: u8) -> bool {
-        let invocation = self.step(node).and_then(|step| step.invocation.as_ref());
+        let invocation = self.step(node).and_then(|step| step.invocation.as_deref());
         invocation.is_some_and(|call| call.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen))
     }
 

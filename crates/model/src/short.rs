@@ -52,7 +52,7 @@ impl Draft<'_> {
         if let Some(effect) = effect {
             entry.effect = Some(named(effect.permit_id));
         }
-        entry.ledger = match ledger {
+        entry.ledger = match ledger.map(|ledger| *ledger) {
             Some(LedgerWrite::Permit(request)) => Some(Change::Ask(named(request.permit_id))),
             Some(LedgerWrite::Settle(settle)) => Some(Change::Settle(named(settle.permit_id), settle.trigger)),
             Some(LedgerWrite::Disprove(disproof)) => {
@@ -60,7 +60,7 @@ impl Draft<'_> {
             }
             Some(LedgerWrite::See { .. }) | None => None,
         };
-        entry.inbox = match inbox {
+        entry.inbox = match inbox.map(|inbox| *inbox) {
             Some(InboxWrite::Consume(id)) => Some(Inbox::Consume(signal(run, id).ok_or(Stop::Corrupt)?)),
             Some(InboxWrite::Receive { .. }) => return Err(Stop::Corrupt),
             None => None,
@@ -76,7 +76,7 @@ impl Draft<'_> {
     /// The permit that the events speak of.
     fn current(&self, node: u8) -> Option<Permit> {
         let step = self.state().steps.get(&self.program.paths[usize::from(node)])?;
-        Some(permit_of(node, step.invocation.as_ref()?))
+        Some(permit_of(node, step.invocation.as_deref()?))
     }
 
     /// The short form of an event that a run or an operation can record; `None` of any other.

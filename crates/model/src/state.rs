@@ -169,7 +169,7 @@ fn digest(state: &JobState, paths: &[StepPath]) -> Digest {
 }
 
 fn step_digest(step: &StepState) -> StepDigest {
-    let phase = step.invocation.as_ref().map_or(0, |invocation| match invocation.phase {
+    let phase = step.invocation.as_deref().map_or(0, |invocation| match invocation.phase {
         InvocationPhase::Started => 1,
         InvocationPhase::Finished(outcome) => match outcome {
             InvocationOutcome::Committed => 2,
@@ -186,13 +186,13 @@ fn step_digest(step: &StepState) -> StepDigest {
     });
     let small = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
     StepDigest {
-        doubt: step.doubt.as_ref().map_or(0, |d| 1 + small(d.policy) * 2 + u8::from(d.waited)),
+        doubt: step.doubt.as_deref().map_or(0, |d| 1 + small(d.policy) * 2 + u8::from(d.waited)),
         effect_output: matches!(step.output, Some(Output::Effect(_))),
-        permit: step.invocation.as_ref().map_or(0, |invocation| invocation.permit_id.as_u128()),
+        permit: step.invocation.as_deref().map_or(0, |invocation| invocation.permit_id.as_u128()),
         phase,
         status: step.status as u8,
         tries: small(step.tries),
-        wait_end: match &step.wait_end {
+        wait_end: match step.wait_end.as_deref() {
             None => 0,
             Some(WaitEnd::Dropped | WaitEnd::Time) => 1,
             Some(WaitEnd::Signal { .. }) => 2,
@@ -351,7 +351,7 @@ impl Job {
     #[must_use]
     pub fn open_doubt(&self, program: &Program, node: u8) -> Option<Permit> {
         let step = self.view.fold.step(program, node)?;
-        let invocation = step.invocation.as_ref()?;
+        let invocation = step.invocation.as_deref()?;
         let open = step.status == StepStatus::InDoubt && invocation.phase == InvocationPhase::Started;
         open.then(|| permit_of(node, invocation))
     }

@@ -130,7 +130,7 @@ impl Draft {
 
     /// The effects that are to be written.
     pub fn effects(&self) -> impl Iterator<Item = &NewEffect> {
-        self.entries.iter().filter_map(|entry| entry.fact.effect.as_ref())
+        self.entries.iter().filter_map(|entry| entry.fact.effect.as_deref())
     }
 
     /// Whether it sets a timer.
@@ -237,10 +237,10 @@ impl Draft {
         let mut set = Vec::new();
         for entry in &self.entries {
             unit.events.push(EncodedEvent::new(entry.id, &entry.fact.event));
-            unit.effects.extend(entry.fact.effect.clone());
-            unit.inbox.extend(entry.fact.inbox.clone());
-            unit.ledger.extend(entry.fact.ledger.clone());
-            unit.plan = unit.plan.or_else(|| entry.fact.plan.clone());
+            unit.effects.extend(entry.fact.effect.as_deref().cloned());
+            unit.inbox.extend(entry.fact.inbox.as_deref().cloned());
+            unit.ledger.extend(entry.fact.ledger.as_deref().cloned());
+            unit.plan = unit.plan.or_else(|| entry.fact.plan.as_deref().cloned());
             if let Event::TimerSet(timer) = &entry.fact.event {
                 set.push(timer.timer.clone());
             }
@@ -404,20 +404,38 @@ pub enum WriteError {
 /// # Errors
 /// [`WriteError`] says what is known.
 pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> Result<Committed, WriteError> {
-    let mut trouble = None;
-    for attempt in 0..RESOLVE_TRIES_MAX {
-        match store.commit(unit()).await {
-            Ok(committed) => return Ok(committed),
-            Err(CommitError::Refused(refusal)) => return Err(WriteError::Refused(refusal)),
-            Err(CommitError::Failed(error)) => return Err(WriteError::Failed(error)),
-            Err(CommitError::Unknown(_)) if aetheris_fault::planted!("unknown-is-committed") => {
-                return Ok(Committed { at: Timestamp::default(), head: Hash::ZERO, seq: 0 });
-            }
-            Err(CommitError::Unknown(error)) if aetheris_fault::planted!("unknown-is-failed") => {
-                return Err(WriteError::Failed(error));
-            }
-            Err(CommitError::Unknown(error)) => trouble = Some(error),
+    match known(store.commit(unit()).await) {
+        Ok(answer) => answer,
+        // Rare, and no part of what every writer carries about.
+        Err(error) => Box::pin(write_unknown(store, unit, error)).await,
+    }
+}
+
+/// What a commit's answer says; an error where it says nothing of what is there.
+fn known(answer: Result<Committed, CommitError>) -> Result<Result<Committed, WriteError>, StoreError> {
+    match answer {
+        Ok(committed) => Ok(Ok(committed)),
+        Err(CommitError::Refused(refusal)) => Ok(Err(WriteError::Refused(refusal))),
+        Err(CommitError::Failed(error)) => Ok(Err(WriteError::Failed(error))),
+        Err(CommitError::Unknown(_)) if aetheris_fault::planted!("unknown-is-committed") => {
+            Ok(Ok(Committed { at: Timestamp::default(), head: Hash::ZERO, seq: 0 }))
         }
+        Err(CommitError::Unknown(error)) if aetheris_fault::planted!("unknown-is-failed") => {
+            Ok(Err(WriteError::Failed(error)))
+        }
+        Err(CommitError::Unknown(error)) => Err(error),
+    }
+}
+
+/// Goes on with a unit of which nothing is known since it was sent.
+async fn write_unknown(
+    store: &dyn Store,
+    mut unit: impl FnMut() -> UnitOfWork,
+    trouble: StoreError,
+) -> Result<Committed, WriteError> {
+    let mut trouble = trouble;
+    let mut attempt = 0;
+    loop {
         if aetheris_fault::planted!("blind-retry")
             && let Err(CommitError::Refused(aetheris_store::Refusal::Sequence { actual, .. })) =
                 store.commit(unit()).await
@@ -435,11 +453,15 @@ pub async fn write(store: &dyn Store, mut unit: impl FnMut() -> UnitOfWork) -> R
             }
             Err(error) => return Err(WriteError::Unknown(error)),
         }
+        attempt += 1;
+        if attempt == RESOLVE_TRIES_MAX {
+            return Err(WriteError::Failed(trouble));
+        }
+        match known(store.commit(unit()).await) {
+            Ok(answer) => return answer,
+            Err(error) => trouble = error,
+        }
     }
-    let Some(error) = trouble else {
-        aetheris_fault::unreachable!("a unit was given up without having been sent");
-    };
-    Err(WriteError::Failed(error))
 }
 
 /// Asks what became of a unit, for as long as its bound allows.

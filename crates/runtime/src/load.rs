@@ -91,7 +91,7 @@ impl Loaded {
     pub fn memory(&self) -> usize {
         let steps = self.state.steps.values();
         let outputs = steps.clone().filter_map(|step| step.output.as_ref()).filter_map(inline);
-        let payloads = steps.filter_map(|step| step.wait_end.as_ref()).filter_map(payload);
+        let payloads = steps.filter_map(|step| step.wait_end.as_deref()).filter_map(payload);
         let effects = self.effects.values().map(|effect| &effect.result);
         memory::given(&self.state, &self.kept) + memory::of(outputs.chain(payloads).chain(effects))
     }
@@ -339,7 +339,7 @@ pub(crate) mod tests {
         loaded.state.steps.insert("inline".into(), step.clone());
         assert_eq!(loaded.memory(), before + one);
         step.output = Some(Output::Effect(key));
-        step.wait_end = Some(WaitEnd::Signal { payload: large(), signal: SignalId::from_u128(1) });
+        step.wait_end = Some(Box::new(WaitEnd::Signal { payload: large(), signal: SignalId::from_u128(1) }));
         loaded.state.steps.insert("woken".into(), step);
         assert_eq!(loaded.memory(), before + 2 * one);
         loaded.effects.insert(key, EffectRow { at, key, permit: 1, result: large() });

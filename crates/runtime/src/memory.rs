@@ -19,9 +19,9 @@ pub(crate) fn of_run(state: &JobState, rows: &Rows, names: &Context) -> usize {
 /// What the values take that a job was given: its message, what its calls were given, what rounds were told, what models have
 /// asked for, what children answered, and kept signals.
 pub(crate) fn given(state: &JobState, kept: &[KeptSignal]) -> usize {
-    let inputs = state.steps.values().filter_map(|step| step.invocation.as_ref()).map(|call| &call.input);
+    let inputs = state.steps.values().filter_map(|step| step.invocation.as_deref()).map(|call| &call.input);
     let kept = kept.iter().map(|signal| &signal.payload);
-    let children = state.steps.values().filter_map(|step| step.child.as_ref()).filter_map(Child::result);
+    let children = state.steps.values().filter_map(|step| step.child.as_deref()).filter_map(Child::result);
     let feedback: usize = state.steps.values().filter_map(|step| step.feedback.as_ref()).map(String::len).sum();
     let turns: usize = state.steps.values().filter_map(StepState::turn).map(of_turn).sum();
     of(std::iter::once(&state.message).chain(inputs).chain(kept).chain(children)) + feedback + turns
@@ -102,7 +102,7 @@ mod tests {
             unknown: 0,
             unsent: 0,
         };
-        state.steps.insert("n".into(), StepState { invocation: Some(call), ..StepState::default() });
+        state.steps.insert("n".into(), StepState { invocation: Some(Box::new(call)), ..StepState::default() });
         let input = of_run(&state, &Rows::default(), &Context::default()) - none - message;
         assert!([message, kept, outputs, rounds, list, input].iter().all(|part| part.abs_diff(large().memory()) < 100));
         assert!(large().memory() > 100_000);

@@ -172,7 +172,7 @@ fn ended(
             }
             gave(state, effects, newest.unwrap_or((path, step))).map(Ended::Completed)
         }
-        StepStatus::Failed => step.error.clone().map(Ended::Failed),
+        StepStatus::Failed => step.error.as_deref().cloned().map(Ended::Failed),
         StepStatus::Pending
         | StepStatus::Running
         | StepStatus::Retrying
@@ -201,7 +201,7 @@ pub(crate) fn gave(
 ) -> Option<Json> {
     match &step.output {
         Some(Output::Inline(value)) => Some(value.clone()),
-        Some(Output::Items) => of_items(state, path.node(), step.items.as_ref()?, effects),
+        Some(Output::Items) => of_items(state, path.node(), step.items.as_deref()?, effects),
         Some(Output::Effect(key)) => effects.get(key).map(|effect| effect.result.clone()),
         None => Some(Json::null()),
     }
@@ -211,13 +211,13 @@ pub(crate) fn gave(
 /// child answered.
 pub(crate) fn untold(state: &JobState, effects: &BTreeMap<IdempotencyKey, EffectRow>, path: &StepPath) -> Json {
     let step = state.steps.get(path);
-    let items = step.and_then(|step| step.items.as_ref());
+    let items = step.and_then(|step| step.items.as_deref());
     let list = items.and_then(|items| of_items(state, path.node(), items, effects));
-    let payload = || match step.and_then(|step| step.wait_end.as_ref()) {
+    let payload = || match step.and_then(|step| step.wait_end.as_deref()) {
         Some(WaitEnd::Signal { payload, .. }) => Some(payload.clone()),
         Some(WaitEnd::Dropped | WaitEnd::Time) | None => None,
     };
-    let answered = || step.and_then(|step| step.child.as_ref()).and_then(Child::result).cloned();
+    let answered = || step.and_then(|step| step.child.as_deref()).and_then(Child::result).cloned();
     list.or_else(payload).or_else(answered).unwrap_or_else(Json::null)
 }
 
@@ -248,7 +248,7 @@ mod tests {
             (StepStatus::Pending, None, None),
         ] {
             let mut state = JobState::new(JobId::from_u128(1));
-            let step = StepState { error: Some(error.clone()), output: kept, status, ..StepState::default() };
+            let step = StepState { error: Some(Box::new(error.clone())), output: kept, status, ..StepState::default() };
             state.steps.insert("n".into(), step);
             assert_eq!(of(&state, &effects).nodes.get("n"), named.as_ref(), "{status:?}");
             let value = named.as_ref().and_then(Ended::output).cloned();
@@ -263,7 +263,7 @@ mod tests {
         let done = |output| StepState { output, status: StepStatus::Completed, ..StepState::default() };
         let items =
             ItemsState { begun: 11, collect: false, count: 11, lost_by: None, open: BTreeSet::new(), stopped_by: None };
-        let map = StepState { items: Some(items), ..done(Some(Output::Items)) };
+        let map = StepState { items: Some(Box::new(items)), ..done(Some(Output::Items)) };
         state.steps.insert("m".into(), map);
         for item in 0..11 {
             state.steps.insert(StepPath::of_item("m".into(), item), done(Some(Output::Inline(Json::new(item.into())))));

@@ -210,16 +210,18 @@ pub(crate) fn forget_values(state: &mut JobState, event: &Event, large: bool) ->
             }
         }
         Event::ToolInvocationStarted(e) if large => {
-            state.steps.get_mut(&e.node)?.invocation.as_mut()?.input = none;
+            state.steps.get_mut(&e.node)?.invocation.as_deref_mut()?.input = none;
         }
         Event::WaitCompleted(e) if large => {
-            if let Some(WaitEnd::Signal { payload, .. }) = &mut state.steps.get_mut(&e.node)?.wait_end {
+            if let Some(WaitEnd::Signal { payload, .. }) = state.steps.get_mut(&e.node)?.wait_end.as_deref_mut() {
                 *payload = none;
                 return Some(e.node.clone());
             }
         }
         Event::ChildEnded(e) if large => {
-            if let Some(ChildOutcome::Completed { result }) = &mut state.steps.get_mut(&e.node)?.child.as_mut()?.end {
+            if let Some(ChildOutcome::Completed { result }) =
+                &mut state.steps.get_mut(&e.node)?.child.as_deref_mut()?.end
+            {
                 *result = none;
                 return Some(e.node.clone());
             }
@@ -527,7 +529,7 @@ mod tests {
         state.plan = Some(aetheris_core::state::PlanRef { hash: aetheris_core::hash::Hash::ZERO, version: 1 });
         let step = state.steps.entry(node.clone()).or_default();
         step.status = StepStatus::Running;
-        step.wait_end = Some(WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) });
+        step.wait_end = Some(Box::new(WaitEnd::Signal { payload: Json::null(), signal: SignalId::from_u128(1) }));
         for (output, place) in
             [(Some(Json::new(serde_json::json!("own"))), None), (None, Some(6)), (Some(large), Some(7))]
         {

@@ -140,7 +140,7 @@ fn step_values(
         }),
     };
     StepValuesView {
-        error: step.error.as_ref().map(|error| {
+        error: step.error.as_deref().map(|error| {
             let Failure { code, message } = error.clone();
             JobErrorView { code, message, node_id: None }
         }),

@@ -90,7 +90,7 @@ impl Tracing {
         }
         let steps = self.state.steps.iter().filter(|(_, step)| step.status != StepStatus::Completed);
         let happened = InvocationPhase::Resolved(DoubtOutcome::Happened);
-        let late = steps.filter_map(|(node, step)| Some((node, step.invocation.as_ref()?)));
+        let late = steps.filter_map(|(node, step)| Some((node, step.invocation.as_deref()?)));
         late.filter(|(_, call)| call.phase == happened).map(|(node, call)| (node.clone(), call.key)).collect()
     }
 
@@ -299,7 +299,7 @@ fn step(
     let untouched = StepState::default();
     let step = state.steps.get(path).unwrap_or(&untouched);
     let told = told_of(path);
-    let items = work.map().zip(step.items.as_ref()).map(|(map, items)| {
+    let items = work.map().zip(step.items.as_deref()).map(|(map, items)| {
         (0..items.begun).map(|item| self::step(&Step::of_item(node, map, item), plan, state, told_of)).collect()
     });
     let parts = parts(of_plan, plan, state, told_of);
@@ -312,7 +312,7 @@ fn step(
     TraceStep {
         answered: told.answered,
         attempts: told.attempts,
-        child: step.child.as_ref().map(view::child_of),
+        child: step.child.as_deref().map(view::child_of),
         doubts: told.doubts,
         // A step in doubt waits as well, and does not end by it.
         ended_by: told.ended_by.filter(|_| waits).map(str::to_owned),
@@ -355,7 +355,7 @@ fn tool(work: &Work, plan: Option<&CompiledPlan>, step: &StepState) -> Option<Tr
         return None;
     };
     let tool = plan?.plan().tools.get(name)?;
-    let invocation = step.invocation.as_ref();
+    let invocation = step.invocation.as_deref();
     Some(TraceTool {
         asks_person: tool.kind.human().is_some(),
         effect: tool.effect,

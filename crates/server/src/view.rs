@@ -118,7 +118,7 @@ fn steps(state: &JobState, plan: Option<&CompiledPlan>) -> BTreeMap<StepPath, St
         let attempt = if step.round > 0 { tries(path) } else { step.tries };
         // So is the child.
         let round = state.steps.get(&state.newest_round(path)).unwrap_or(step);
-        let child = round.child.as_ref().map(child_of);
+        let child = round.child.as_deref().map(child_of);
         StepView { attempt, child, items: items(state, path), ..self::step(step, state.status) }
     };
     steps.extend(told.map(|(path, step)| (path.clone(), view(path, step))));
@@ -144,7 +144,7 @@ pub fn child(child: &ChildRow, generation: u32) -> ChildView {
 
 /// How the items of a map stand.
 fn items(state: &JobState, map: &StepPath) -> Option<ItemsView> {
-    let items = state.steps.get(map)?.items.as_ref()?;
+    let items = state.steps.get(map)?.items.as_deref()?;
     let mut view = ItemsView { count: items.count, ..ItemsView::default() };
     for item in 0..items.begun {
         let Some(step) = state.steps.get(&StepPath::of_item(map.node().clone(), item)) else { continue };
@@ -170,7 +170,7 @@ fn step(step: &StepState, job: JobStatus) -> StepView {
     StepView {
         answered: None,
         attempt: step.tries,
-        child: step.child.as_ref().map(child_of),
+        child: step.child.as_deref().map(child_of),
         finished_at: step.finished_at,
         items: None,
         left_in_doubt: step.left_in_doubt(job),

@@ -94,7 +94,7 @@ fn paused(outlined: &Outlined, plan: Option<&CompiledPlan>, around: &Around) -> 
     } else {
         // Paused before it was parked for its doubts: nothing of the row names them.
         reasons.extend(state.steps.iter().filter_map(|(node, step)| {
-            let since = step.doubt.as_ref().map_or(row.updated_at, |doubt| doubt.since);
+            let since = step.doubt.as_deref().map_or(row.updated_at, |doubt| doubt.since);
             let detail = doubted(row, plan, node, step)?;
             Some(WhyView::new(WhyCode::InDoubt, detail, &Command::InDoubtOf(row.id), since))
         }));
@@ -118,11 +118,11 @@ fn answered(outlined: &Outlined) -> Option<String> {
 
 /// That a step's call is in doubt, in a job that has not blocked on it.
 fn doubted(row: &JobRow, plan: Option<&CompiledPlan>, node: &StepPath, step: &StepState) -> Option<String> {
-    let call = step.invocation.as_ref().filter(|call| call.is_doubted(step.status))?;
+    let call = step.invocation.as_deref().filter(|call| call.is_doubted(step.status))?;
     let tool = plan.and_then(|plan| plan.tool(&call.tool));
-    let policy = tool.zip(step.doubt.as_ref()).and_then(|(tool, doubt)| tool.policy_at(doubt.policy));
+    let policy = tool.zip(step.doubt.as_deref()).and_then(|(tool, doubt)| tool.policy_at(doubt.policy));
     let next = doubt_next(row.status, call.class, DoubtStands::At(policy));
-    Some(unknown(node, step.doubt.as_ref(), next))
+    Some(unknown(node, step.doubt.as_deref(), next))
 }
 
 /// That the outcome of a call is unknown, and where nobody need act yet.
@@ -176,7 +176,7 @@ fn waits_for(row: &JobRow, state: &JobState, waiting: &WaitingView) -> WhyView {
     let advice = waiting.answer(row.id).unwrap_or(watch);
     let (code, detail) = match (waiting.doubt, waiting.wait_type) {
         (true, _) => {
-            let doubt = state.steps.get(node).and_then(|step| step.doubt.as_ref());
+            let doubt = state.steps.get(node).and_then(|step| step.doubt.as_deref());
             // No other class has a doubt for which its job waits.
             let next = doubt_next(row.status, EffectClass::AtMostOnce, DoubtStands::Blocked(waiting.wait_type));
             (WhyCode::InDoubt, unknown(node, doubt, next))

@@ -32,7 +32,7 @@ pub(crate) fn may_fail(order: &Order, error: &Failure, loaded: &Loaded) -> bool 
         }
         // Nobody cancels a child by itself. Whether one had a reason to fail is examined with it.
         "child_failed" => loaded.state.steps.values().any(|step| {
-            let end = step.child.as_ref().and_then(|child| child.end.as_ref());
+            let end = step.child.as_deref().and_then(|child| child.end.as_ref());
             matches!(end, Some(ChildOutcome::Failed { .. }))
         }),
         "template_error" => {

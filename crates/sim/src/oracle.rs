@@ -249,7 +249,7 @@ async fn kept(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], tal
 fn examine_job(evidence: &Evidence<'_>, loaded: &Loaded, events: &[Recorded], order: &Order, tally: &mut Tally) {
     let services = evidence.services;
     for step in loaded.state.steps.values().filter(|step| step.status == StepStatus::InDoubt) {
-        let Some(call) = step.invocation.as_ref().filter(|_| !loaded.state.status.is_terminal()) else { continue };
+        let Some(call) = step.invocation.as_deref().filter(|_| !loaded.state.status.is_terminal()) else { continue };
         let stored = loaded.effects.get(&call.key).is_some_and(|effect| effect.permit == call.permit);
         tally.case("S4", !stored, || format!("{}: a doubt is open, and the answer of its call is stored", order.job));
     }

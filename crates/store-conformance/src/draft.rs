@@ -105,7 +105,7 @@ impl Draft {
     #[must_use]
     pub fn permit(self, node: &str, class: EffectClass) -> Self {
         let node = StepPath::from(node);
-        let before = self.state.steps.get(&node).and_then(|step| step.invocation.as_ref());
+        let before = self.state.steps.get(&node).and_then(|step| step.invocation.as_deref());
         let input = Json::new(serde_json::json!({ "node": node }));
         let started = ToolInvocationStarted {
             effect: class,
@@ -140,7 +140,7 @@ impl Draft {
     /// The step's invocation.
     #[must_use]
     pub fn invocation(&self, node: &str) -> Invocation {
-        self.state.steps[&node.into()].invocation.clone().expect("the step has called")
+        *self.state.steps[&node.into()].invocation.clone().expect("the step has called")
     }
 
     /// Settles the step's current permit.

@@ -18,7 +18,7 @@ type Job<'s, 'a> = (&'s JobState, &'a CompiledPlan);
 fn under_way<'a, 's>(state: &'s JobState, node: &'a Node) -> Option<(&'a MapNode, &'s ItemsState)> {
     let map = node.work.map()?;
     let step = state.step_of(&node.id).filter(|step| step.status == StepStatus::Running)?;
-    let items = step.items.as_ref().filter(|items| !items.is_over())?;
+    let items = step.items.as_deref().filter(|items| !items.is_over())?;
     Some((map, items))
 }
 
@@ -36,41 +36,38 @@ pub fn bodies_at_once(node: &Node) -> usize {
 }
 
 /// The steps of a node that may be worked on: of a map those of its items that have begun and do not wait, then the next
-/// ones up to its bound. Once an item's failure has ended it, all that have begun and not ended are to be given up.
+/// ones up to its bound. Once an item's failure has ended it, all that have begun and not ended are to be given up. They are
+/// added to those of other nodes.
 pub(super) fn steps_of<'a>(
     (state, plan): Job<'_, 'a>,
     node: &'a Node,
     waits: &impl Fn(&StepPath) -> Waits,
-) -> Vec<Step<'a>> {
+    steps: &mut Vec<Step<'a>>,
+) {
     let Some((map, items)) = under_way(state, node) else {
         let waits = |path: &StepPath| waits(path) != Waits::No;
-        return turns::workable_parts((state, plan), at_work(state, plan, Step::from(node)), &waits);
+        return turns::workable_parts((state, plan), at_work(state, plan, Step::from(node)), &waits, steps);
     };
-    let Left { mut steps, room } = left((state, plan), node, (map, items), waits);
+    let room = left((state, plan), node, (map, items), waits, steps);
     if items.stopped_by.is_none() {
         steps.extend((items.begun..items.count).take(room).map(|item| Step::of_item(node, map, item)));
     }
-    steps
 }
 
-/// What can go on of the items that have begun, and how many more may begin.
-struct Left<'a> {
-    room: usize,
-    steps: Vec<Step<'a>>,
-}
-
+/// Adds what can go on of the items that have begun, and says how many more may begin.
 fn left<'a>(
     (state, plan): Job<'_, 'a>,
     node: &'a Node,
     (map, items): (&'a MapNode, &ItemsState),
     waits: &impl Fn(&StepPath) -> Waits,
-) -> Left<'a> {
+    steps: &mut Vec<Step<'a>>,
+) -> usize {
     let stopped = items.stopped_by.is_some();
     let begun = items.open.iter().map(|item| at_work(state, plan, Step::of_item(node, map, *item)));
-    let (mut busy, mut steps) = (0, Vec::new());
+    let mut busy = 0;
     for step in begun {
         // Others work on it: it keeps its place. Also once its map has failed it goes on when its child has ended.
-        let child = state.steps.get(&step.path).and_then(|step| step.child.as_ref());
+        let child = state.steps.get(&step.path).and_then(|step| step.child.as_deref());
         let with_child = child.is_some_and(Child::is_awaited);
         let in_place = Cell::new(false);
         let waits = |path: &StepPath| {
@@ -78,11 +75,11 @@ fn left<'a>(
             in_place.set(in_place.get() || found == Waits::InPlace);
             found != Waits::No && (with_child || !stopped)
         };
-        let of_item = turns::workable_parts((state, plan), step, &waits);
-        busy += usize::from(with_child || in_place.get() || !of_item.is_empty());
-        steps.extend(of_item);
+        let before = steps.len();
+        turns::workable_parts((state, plan), step, &waits, steps);
+        busy += usize::from(with_child || in_place.get() || steps.len() > before);
     }
-    Left { room: items_at_once(map).saturating_sub(busy), steps }
+    items_at_once(map).saturating_sub(busy)
 }
 
 /// What is left of maps and loops with which the job fails: the items and calls that are to be given up, then the maps and loops
@@ -96,21 +93,31 @@ pub fn ending<'a>(state: &JobState, plan: &'a CompiledPlan, waits: impl Fn(&Step
     let loops = loops.iter().filter(|path| state.step_status(path) == StepStatus::Running);
     let loops = loops.filter_map(|path| turns::step_at(state, plan, path));
     let at_all = |path: &StepPath| waits(path) != Waits::No;
-    let left: Vec<Step<'a>> = loops.flat_map(|step| turns::workable_parts((state, plan), step, &at_all)).collect();
+    let mut left = Vec::new();
+    for step in loops {
+        turns::workable_parts((state, plan), step, &at_all, &mut left);
+    }
     if !left.is_empty() {
         return left;
     }
     let items = failed().filter(|path| path.item().is_some());
     let nodes: BTreeSet<&NodeId> = items.map(StepPath::node).collect();
     let running = nodes.into_iter().filter(|node| state.node_status(node) == StepStatus::Running);
-    running.filter_map(|node| plan.node(node)).flat_map(|node| steps_of((state, plan), node, &waits)).collect()
+    for node in running.filter_map(|node| plan.node(node)) {
+        steps_of((state, plan), node, &waits, &mut left);
+    }
+    left
 }
 
 /// Whether a node waits: all that could go on of it does, and nothing of it may begin.
 pub(super) fn all_wait<'a>((state, plan): Job<'_, 'a>, node: &'a Node, waits: &impl Fn(&StepPath) -> Waits) -> bool {
-    let Some(under_way) = under_way(state, node) else { return steps_of((state, plan), node, waits).is_empty() };
+    let mut steps = Vec::new();
+    let Some(under_way) = under_way(state, node) else {
+        steps_of((state, plan), node, waits, &mut steps);
+        return steps.is_empty();
+    };
     let (_, items) = under_way;
-    let Left { room, steps } = left((state, plan), node, under_way, waits);
+    let room = left((state, plan), node, under_way, waits, &mut steps);
     let begins = items.stopped_by.is_none() && items.begun < items.count && room > 0;
     !begins && steps.is_empty()
 }
@@ -126,6 +133,12 @@ mod tests {
     use crate::plan::{Budget, NodeKind, OnItemFailure, PLAN_SCHEMA_VERSION, Plan, Work};
     use crate::retry::RetryPolicy;
     use crate::state::StepState;
+
+    fn worked_on<'a>(job: Job<'_, 'a>, node: &'a Node, waits: &impl Fn(&StepPath) -> Waits) -> Vec<Step<'a>> {
+        let mut steps = Vec::new();
+        steps_of(job, node, waits, &mut steps);
+        steps
+    }
 
     fn map(concurrency: u32) -> Node {
         let each = Box::new(Work::new(NodeKind::Transform(Json::null())));
@@ -151,7 +164,7 @@ mod tests {
     /// What is worked on of a map of five items, and whether nothing of it can be.
     fn steps(node: &Node, begun: u32, open: &[u32], stopped_by: Option<u32>, waiting: &[&str]) -> (String, bool) {
         let open: BTreeSet<u32> = open.iter().copied().collect();
-        let items = Some(ItemsState { begun, collect: false, count: 5, lost_by: None, open, stopped_by });
+        let items = Some(Box::new(ItemsState { begun, collect: false, count: 5, lost_by: None, open, stopped_by }));
         let mut state = JobState::new(JobId::from_u128(1));
         state.steps.insert("m".into(), StepState { items, status: StepStatus::Running, ..StepState::default() });
         // `!` before a name: it waits in its place.
@@ -161,7 +174,7 @@ mod tests {
         };
         let plan = compiled(node);
         let steps =
-            steps_of((&state, &plan), plan.at(0).unwrap(), &waits).into_iter().map(|step| step.path.to_string());
+            worked_on((&state, &plan), plan.at(0).unwrap(), &waits).into_iter().map(|step| step.path.to_string());
         (steps.collect::<Vec<_>>().join(" "), all_wait((&state, &plan), node, &waits))
     }
 
@@ -178,7 +191,7 @@ mod tests {
         assert_eq!(said(steps(&map(2), 5, &[], None, &[])), "m", "it ends when they have");
         let node = map(2);
         let (state, plan) = (JobState::new(JobId::from_u128(1)), compiled(&node));
-        let untouched = steps_of((&state, &plan), plan.at(0).unwrap(), &|_| Waits::No);
+        let untouched = worked_on((&state, &plan), plan.at(0).unwrap(), &|_| Waits::No);
         assert_eq!(untouched, [Step::from(&node)], "it has not begun");
     }
 
@@ -210,14 +223,14 @@ mod tests {
             ItemsState { begun: 5, collect: false, count: 5, lost_by: None, open: [1, 4].into(), stopped_by: None };
         let mut state = JobState::new(JobId::from_u128(1));
         let running = StepState { status: StepStatus::Running, ..StepState::default() };
-        state.steps.insert("m".into(), StepState { items: Some(items), ..running.clone() });
+        state.steps.insert("m".into(), StepState { items: Some(Box::new(items)), ..running.clone() });
         state.steps.insert("m[1]".into(), StepState { round: 3, status: StepStatus::Refining, ..StepState::default() });
         state.steps.insert("m[4]".into(), running);
         let plan = compiled(&node);
         let (job, node) = ((&state, &plan), plan.at(0).unwrap());
         let paths = |waits: &[&str]| {
             let waits = |path: &StepPath| Waits::from(waits.contains(&&*path.text()));
-            let steps = steps_of(job, node, &waits).into_iter().map(|step| step.path.to_string());
+            let steps = worked_on(job, node, &waits).into_iter().map(|step| step.path.to_string());
             (steps.collect::<Vec<_>>().join(" "), all_wait(job, node, &waits))
         };
         assert_eq!(paths(&[]), ("m[1]@3 m[4]".to_owned(), false));
@@ -257,7 +270,7 @@ mod tests {
                 open: BTreeSet::from([0, 2]),
                 stopped_by,
             };
-            let step = StepState { items: Some(items), status: StepStatus::Running, ..StepState::default() };
+            let step = StepState { items: Some(Box::new(items)), status: StepStatus::Running, ..StepState::default() };
             state.steps.insert(node.into(), step);
             let failed =
                 StepState { absorbed: stopped_by.is_none(), status: StepStatus::Failed, ..StepState::default() };

@@ -73,16 +73,18 @@ pub fn step_at<'a>(state: &JobState, plan: &'a CompiledPlan, path: &StepPath) ->
 /// A job and its plan.
 type Job<'s, 'a> = (&'s JobState, &'a CompiledPlan);
 
-/// The steps of a node or an item that may be worked on, given at which it is: itself, or of a loop that has begun its turn or
-/// calls. None where all of them wait; what is to be given up is worked on wherever it waits.
+/// Adds the steps of a node or an item that may be worked on, given at which it is: itself, or of a loop that has begun its
+/// turn or calls. None where all of them wait; what is to be given up is worked on wherever it waits.
 pub(super) fn workable_parts<'a>(
     (state, plan): Job<'_, 'a>,
     whole: Step<'a>,
     waits: &impl Fn(&StepPath) -> bool,
-) -> Vec<Step<'a>> {
-    let under_way = whole.path.is_outside_loop() && state.step_status(&whole.path) == StepStatus::Running;
-    let Some((agent, turns)) = whole.work.agent().zip(state.turns_of(&whole.path)).filter(|_| under_way) else {
-        return Some(whole).filter(|whole| !waits(&whole.path)).into_iter().collect();
+    steps: &mut Vec<Step<'a>>,
+) {
+    let agent = whole.work.agent().filter(|_| whole.path.is_outside_loop());
+    let agent = agent.filter(|_| state.step_status(&whole.path) == StepStatus::Running);
+    let Some((agent, turns)) = agent.and_then(|agent| Some((agent, state.turns_of(&whole.path)?))) else {
+        return steps.extend(Some(whole).filter(|whole| !waits(&whole.path)));
     };
     let stopped = state.is_stopped(&whole.path) || turns.failed_by.is_some();
     let paths: Vec<StepPath> = match stage(agent, turns) {
@@ -98,7 +100,7 @@ pub(super) fn workable_parts<'a>(
         Stage::Asks(_) | Stage::Ends(_) => vec![whole.path],
     };
     let paths = paths.into_iter().filter(|path| stopped || !waits(path));
-    paths.filter_map(|path| step_at(state, plan, &path)).collect()
+    steps.extend(paths.filter_map(|path| step_at(state, plan, &path)));
 }
 
 #[cfg(test)]

@@ -295,7 +295,7 @@ impl JobState {
         if step.tries == 1 {
             let open = e.needs.iter().filter(|(_, need)| **need == BranchStatus::Open);
             step.open = open.map(|(node, _)| node.clone()).collect();
-            step.items = e.items.map(ItemsState::new);
+            step.items = e.items.map(|items| Box::new(ItemsState::new(items)));
             step.turns = e.turns.then(Box::default);
         }
         step.retry_at = None;
@@ -327,14 +327,14 @@ impl JobState {
         self.require_current_part(&e.node)?;
         self.check_loop(e)?;
         let step = self.step(&e.node, ending(e))?;
-        if step.items.as_ref().is_some_and(|items| !ends(items)) {
+        if step.items.as_deref().is_some_and(|items| !ends(items)) {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its items have not", e.node)));
         }
         if success && step.awaited_child().is_some() {
             return Err(Illegal::Contradiction(format!("node `{}` cannot end: its child job has not", e.node)));
         }
         step.absorbed = e.absorbed;
-        step.error.clone_from(&e.error);
+        step.error = e.error.clone().map(Box::new);
         step.given_up = e.given_up;
         step.result = Some(e.result);
         // It may have ended instead of its next try.
@@ -360,13 +360,13 @@ impl JobState {
     fn retry_scheduled(&mut self, e: &event::NodeRetryScheduled) -> Result<(), Illegal> {
         self.within_run_or_disproof(&e.node)?;
         let step = self.step(&e.node, StepTrigger::ScheduleRetry)?;
-        if step.invocation.as_ref().is_some_and(Invocation::is_open) {
+        if step.invocation.as_deref().is_some_and(Invocation::is_open) {
             return Err(Illegal::Contradiction(format!(
                 "node `{}` cannot be tried again: the outcome of its call is not told",
                 e.node
             )));
         }
-        step.error = Some(e.error.clone());
+        step.error = Some(Box::new(e.error.clone()));
         step.retry_delay = Some(Span::from_micros(e.after_us));
         self.count_tokens(&e.node, e.model.as_deref());
         Ok(())
@@ -395,12 +395,12 @@ fn untold_output(step: &mut StepState) -> Output {
     if step.items.is_some() {
         return Output::Items;
     }
-    if let Some(child) = step.child.as_mut().filter(|child| child.waits)
+    if let Some(child) = step.child.as_deref_mut().filter(|child| child.waits)
         && let Some(ChildOutcome::Completed { result }) = &mut child.end
     {
         return Output::Inline(std::mem::replace(result, crate::json::Json::null()));
     }
-    Output::Inline(match &step.wait_end {
+    Output::Inline(match step.wait_end.as_deref() {
         Some(WaitEnd::Signal { payload, .. }) => payload.clone(),
         Some(WaitEnd::Dropped | WaitEnd::Time) | None => crate::json::Json::null(),
     })

@@ -11,7 +11,7 @@ impl JobState {
     pub(super) fn invocation_of(&mut self, node: &StepPath) -> Result<&mut Invocation, Illegal> {
         self.steps
             .get_mut(node)
-            .and_then(|step| step.invocation.as_mut())
+            .and_then(|step| step.invocation.as_deref_mut())
             .ok_or_else(|| Illegal::Contradiction(format!("node `{node}` has no invocation")))
     }
 
@@ -37,7 +37,7 @@ impl JobState {
             }
         };
         step.doubt = None;
-        step.invocation = Some(Invocation {
+        step.invocation = Some(Box::new(Invocation {
             answered_late: None,
             class: e.effect,
             deadline: Timestamp::default(),
@@ -51,7 +51,7 @@ impl JobState {
             tool_version: e.tool_version.clone(),
             unknown: previous.as_ref().map_or(0, |earlier| earlier.unknown + u32::from(earlier.is_unknown())),
             unsent: previous.map_or(0, |earlier| earlier.unsent),
-        });
+        }));
         Ok(())
     }
 
@@ -102,7 +102,7 @@ impl JobState {
                 return Err(Illegal::Contradiction(format!("node `{}` is not at policy {}", e.node, e.policy)));
             }
         };
-        step.doubt = Some(Doubt { policy: e.policy, reason: e.reason.clone(), since, waited: false });
+        step.doubt = Some(Box::new(Doubt { policy: e.policy, reason: e.reason.clone(), since, waited: false }));
         Ok(())
     }
 

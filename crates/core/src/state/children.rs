@@ -62,7 +62,9 @@ pub struct ChildCount {
 }
 
 impl ChildCount {
-    pub(crate) const fn is_none(&self) -> bool {
+    /// Whether the job has asked for no child at all.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
         self.all == 0
     }
 
@@ -103,13 +105,13 @@ impl JobState {
         let Some(step) = step.filter(|step| step.child.is_none() && step.invocation.is_none()) else {
             return Err(Illegal::Contradiction(format!("node `{}` cannot ask for a child job", e.node)));
         };
-        step.child = Some(Child {
+        step.child = Some(Box::new(Child {
             agent: e.agent.clone(),
             end: None,
             id: e.child,
             on_parent_end: e.on_parent_end,
             waits: e.waits,
-        });
+        }));
         self.children.all += 1;
         self.children.of_nodes += u32::from(e.node.item().is_none());
         Ok(())
@@ -124,7 +126,7 @@ impl JobState {
             self.unblock(&e.node, WaitPhase::Over)?;
             self.step(&e.node, StepTrigger::Unblock)?;
         }
-        if let Some(child) = self.steps.get_mut(&e.node).and_then(|step| step.child.as_mut()) {
+        if let Some(child) = self.steps.get_mut(&e.node).and_then(|step| step.child.as_deref_mut()) {
             child.end = Some(e.outcome.clone());
         }
         Ok(())
@@ -135,6 +137,6 @@ impl StepState {
     /// The child that it waits for, and has not been told the end of.
     #[must_use]
     pub fn awaited_child(&self) -> Option<JobId> {
-        self.child.as_ref().filter(|child| child.is_awaited()).map(|child| child.id)
+        self.child.as_deref().filter(|child| child.is_awaited()).map(|child| child.id)
     }
 }

@@ -77,7 +77,7 @@ impl JobState {
     /// How the items of the map stand that a step is, or is an item of.
     #[must_use]
     pub fn items_of(&self, path: &StepPath) -> Option<&ItemsState> {
-        self.step_of(path.node()).and_then(|map| map.items.as_ref())
+        self.step_of(path.node()).and_then(|map| map.items.as_deref())
     }
 
     /// What a step is given up for, that of its map before that of its loop. A loop that a part of its own has ended is not: it
@@ -85,6 +85,10 @@ impl JobState {
     #[must_use]
     pub fn stopped_by(&self, path: &StepPath) -> Option<StoppedBy> {
         let of_map = path.item().and_then(|_| self.items_of(path)?.stopped_by);
+        // Asked of every step, and most are neither an item nor a part of a loop.
+        if of_map.is_none() && path.is_outside_loop() {
+            return None;
+        }
         let of_loop = self.turns_of(path).and_then(|turns| turns.failed_by.clone());
         let is_loop = path.is_outside_loop();
         match (of_map, of_loop) {
@@ -105,7 +109,7 @@ impl JobState {
     pub(super) fn note_item(&mut self, path: &StepPath, to: StepStatus) -> Result<(), Illegal> {
         let Some(item) = path.item().filter(|_| path.is_base()) else { return Ok(()) };
         let map = self.steps.get_mut(&StepPath::from(path.node()));
-        let running = map.filter(|map| map.status == StepStatus::Running).and_then(|map| map.items.as_mut());
+        let running = map.filter(|map| map.status == StepStatus::Running).and_then(|map| map.items.as_deref_mut());
         let moved = running.ok_or("its map is not under way").and_then(|items| items.moved(item, to));
         moved.map_err(|why| Illegal::Contradiction(format!("`{path}`: {why}")))
     }
@@ -114,7 +118,8 @@ impl JobState {
     pub(super) fn note_item_failed(&mut self, e: &NodeFinished) {
         let Some(item) = e.node.item().filter(|_| !e.given_up && !e.told) else { return };
         let map = self.steps.get_mut(&StepPath::from(e.node.node()));
-        if let Some(items) = map.and_then(|map| map.items.as_mut()).filter(|items| !(items.collect && e.absorbed)) {
+        if let Some(items) = map.and_then(|map| map.items.as_deref_mut()).filter(|items| !(items.collect && e.absorbed))
+        {
             let first = |before: Option<u32>| Some(before.map_or(item, |first| first.min(item)));
             items.stopped_by = first(items.stopped_by);
             if !e.absorbed {

@@ -62,7 +62,7 @@ pub enum Output {
     Items,
 }
 
-/// One step being executed.
+/// One step being executed. A job may have very many of them, and most have little of what a step can have: that is boxed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepState {
     /// It failed, and its job goes on.
@@ -70,11 +70,11 @@ pub struct StepState {
     pub absorbed: bool,
     /// The job that it has asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub child: Option<Child>,
+    pub child: Option<Box<Child>>,
     /// The doubt about its call.
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<Box<Doubt>>,
     /// Why its last try failed.
-    pub error: Option<Failure>,
+    pub error: Option<Box<Failure>>,
     /// What its round was told of the one before, if it is a further round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feedback: Option<String>,
@@ -84,10 +84,10 @@ pub struct StepState {
     #[serde(default, skip_serializing_if = "usage::is_false")]
     pub given_up: bool,
     /// Its call, for ledger steps.
-    pub invocation: Option<Invocation>,
+    pub invocation: Option<Box<Invocation>>,
     /// Its items, if it is a map that has begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub items: Option<ItemsState>,
+    pub items: Option<Box<ItemsState>>,
     /// The nodes before it that had not ended when it started, of which it sees nothing else.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub open: BTreeSet<NodeId>,
@@ -123,7 +123,7 @@ pub struct StepState {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// What ended its wait.
-    pub wait_end: Option<WaitEnd>,
+    pub wait_end: Option<Box<WaitEnd>>,
 }
 
 impl StepState {
@@ -131,7 +131,7 @@ impl StepState {
     /// somebody has said more.
     #[must_use]
     pub fn left_in_doubt(&self, job: JobStatus) -> Option<DoubtOutcome> {
-        let invocation = self.invocation.as_ref().filter(|_| job.is_terminal() || self.absorbed)?;
+        let invocation = self.invocation.as_deref().filter(|_| job.is_terminal() || self.absorbed)?;
         let open = invocation.is_doubted(self.status) || invocation.is_left_unresolved();
         invocation.answered_late.or(open.then_some(DoubtOutcome::Unresolved))
     }
@@ -152,7 +152,7 @@ impl StepState {
     /// Whether "did not happen" was said of the current permit.
     #[must_use]
     pub fn is_disproved(&self) -> bool {
-        self.invocation.as_ref().is_some_and(|i| i.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen))
+        self.invocation.as_deref().is_some_and(|i| i.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen))
     }
 
     /// Whether a ledger row of its call, with this status and disproved or not, fits what the events of its job have

@@ -114,7 +114,7 @@ impl JobState {
     fn fails_with(&mut self, path: &StepPath, e: &NodeFinished) -> Result<(), Illegal> {
         let step = self.step(path, StepTrigger::Fail)?;
         (step.absorbed, step.given_up, step.result) = (e.absorbed, e.given_up, Some(e.result));
-        step.error.clone_from(&e.error);
+        step.error = e.error.clone().map(Box::new);
         Ok(())
     }
 

@@ -45,12 +45,14 @@ impl JobState {
                 }
             }
             Event::ToolInvocationStarted(started) => {
-                if let Some(invocation) = self.steps.get_mut(&started.node).and_then(|step| step.invocation.as_mut()) {
+                if let Some(invocation) =
+                    self.steps.get_mut(&started.node).and_then(|step| step.invocation.as_deref_mut())
+                {
                     invocation.deadline = at.after(invocation.lifetime);
                 }
             }
             Event::StepInDoubt(doubted) => {
-                if let Some(doubt) = self.steps.get_mut(&doubted.node).and_then(|step| step.doubt.as_mut())
+                if let Some(doubt) = self.steps.get_mut(&doubted.node).and_then(|step| step.doubt.as_deref_mut())
                     && doubted.policy == 0
                 {
                     doubt.since = at;

@@ -105,7 +105,7 @@ impl JobState {
     /// its effect.
     #[must_use]
     pub fn may_be_told(&self, path: &StepPath) -> bool {
-        let call = self.steps.get(path).and_then(|step| step.invocation.as_ref());
+        let call = self.steps.get(path).and_then(|step| step.invocation.as_deref());
         path.call().is_some() && !call.is_some_and(Invocation::may_have_happened)
     }
 

@@ -18,7 +18,7 @@ impl JobState {
     pub fn tool_calls_of(&self, path: &StepPath, plan: &CompiledPlan) -> u32 {
         let calls = |step: &StepState| {
             plan.tool_of(schedule::step_at(self, plan, path)?.work)?;
-            Some(step.invocation.as_ref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
+            Some(step.invocation.as_deref().map_or(step.tries, |call| call.permit.saturating_sub(call.unsent)))
         };
         self.steps.get(path).and_then(calls).unwrap_or(0)
     }
@@ -110,17 +110,19 @@ mod tests {
         let mut state = JobState::new(JobId::from_u128(1));
         assert_eq!(state.tool_calls(&plan), 0);
         for (node, tries, invocation) in [("text", 50, None), ("look", 3, None), ("pay", 2, called(7, 2))] {
-            state.steps.insert(node.into(), StepState { invocation, tries, ..StepState::default() });
+            state
+                .steps
+                .insert(node.into(), StepState { invocation: invocation.map(Box::new), tries, ..StepState::default() });
         }
         assert_eq!(state.tool_calls(&plan), 3 + 5);
         // Whatever code the tool gave its failure.
-        let error = Some(Failure::new("budget_exceeded", "the account has no calls left"));
+        let error = Some(Box::new(Failure::new("budget_exceeded", "the account has no calls left")));
         state.steps.insert("look".into(), StepState { error, tries: 3, ..StepState::default() });
         assert_eq!(state.tool_calls(&plan), 3 + 5);
         // Items of a map count as well; what is of no node does not, nor of one that is no map.
         let beside = [("gone", called(9, 0)), ("pay[0]", called(9, 0)), ("new", None)];
         for (path, invocation) in [("new[0]", called(1, 0)), ("new[1]", called(2, 0))].into_iter().chain(beside) {
-            state.steps.insert(path.into(), StepState { invocation, ..StepState::default() });
+            state.steps.insert(path.into(), StepState { invocation: invocation.map(Box::new), ..StepState::default() });
         }
         assert_eq!(state.tool_calls(&plan), 3 + 5 + 3);
     }

@@ -96,13 +96,13 @@ impl JobState {
             if !matches!(e.by, WaitEnd::Time) {
                 return Err(Illegal::Contradiction("a signal never answers a doubt".to_owned()));
             }
-            if let Some(doubt) = self.steps.get_mut(&e.node).and_then(|step| step.doubt.as_mut()) {
+            if let Some(doubt) = self.steps.get_mut(&e.node).and_then(|step| step.doubt.as_deref_mut()) {
                 doubt.waited = true;
             }
             return Ok(());
         }
         let step = self.step(&e.node, StepTrigger::Unblock)?;
-        step.wait_end = Some(e.by.clone());
+        step.wait_end = Some(Box::new(e.by.clone()));
         Ok(())
     }
 }

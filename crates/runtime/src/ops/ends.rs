@@ -48,9 +48,9 @@ pub fn held(state: &JobState, ledger: &Ledger, reason: PauseReason) -> Amendment
         PauseReason::Operator => CRASHED,
         PauseReason::Restored => "the backup was made before the outcome of the call was recorded",
     };
-    let once = |step: &StepState| step.invocation.as_ref().is_some_and(Invocation::is_open) && !unseen;
+    let once = |step: &StepState| step.invocation.as_deref().is_some_and(Invocation::is_open) && !unseen;
     let open = state.steps.iter().filter(|(_, step)| is_open_call(step) && once(step));
-    let facts = open.filter_map(|(node, step)| doubted(node, step.invocation.as_ref()?, ledger, why)).collect();
+    let facts = open.filter_map(|(node, step)| doubted(node, step.invocation.as_deref()?, ledger, why)).collect();
     Amendment { facts, ..Amendment::default() }.and(Fact::of(JobPaused { reason })).releasing()
 }
 
@@ -66,7 +66,7 @@ pub(super) fn left_open(state: &JobState, ledger: &Ledger, reason: &str) -> Amen
 pub(crate) fn open_calls(state: &JobState, ledger: &Ledger, reason: &str) -> Vec<Fact> {
     let forgotten = aetheris_fault::planted!("open-calls-forgotten");
     let open = state.steps.iter().filter(|(_, step)| !forgotten && is_open_call(step));
-    open.filter_map(|(node, step)| doubted(node, step.invocation.as_ref()?, ledger, reason)).collect()
+    open.filter_map(|(node, step)| doubted(node, step.invocation.as_deref()?, ledger, reason)).collect()
 }
 
 /// That a call's outcome is unknown, in the ledger as well unless that knows; nothing where the ledger knows the outcome.
@@ -86,7 +86,7 @@ fn doubted(node: &StepPath, call: &Invocation, ledger: &Ledger, reason: &str) ->
 /// Idempotent calls of unknown outcome that were to be tried again: nobody will, and nobody is asked.
 fn unanswered_retries(ledger: &Ledger, state: &JobState) -> Vec<Settle> {
     let unended = state.steps.values().filter(|step| !step.status.is_terminal());
-    unended.filter_map(|step| unanswered(ledger, step.invocation.as_ref()?)).collect()
+    unended.filter_map(|step| unanswered(ledger, step.invocation.as_deref()?)).collect()
 }
 
 /// How a call is given up that was to be tried again as its outcome is unknown; nothing where it is not, or where its late
@@ -228,12 +228,14 @@ mod tests {
         ] {
             let invocation = Some(Invocation { class, ..started.clone() });
             let mut state = JobState::new(JobId::from_u128(1));
-            state.steps.insert("n".into(), StepState { invocation, status, ..StepState::default() });
+            state
+                .steps
+                .insert("n".into(), StepState { invocation: invocation.map(Box::new), status, ..StepState::default() });
             for reason in [PauseReason::Operator, PauseReason::Restored] {
                 let held = held(&state, &ledger(2, LedgerStatus::Started), reason);
                 let kinds: Vec<_> = held.facts.iter().map(|fact| fact.event.kind().as_str()).collect();
                 assert_eq!(kinds, told, "{class:?} {status:?}");
-                let settled = held.facts[0].ledger.clone();
+                let settled = held.facts[0].ledger.as_deref().cloned();
                 let doubt =
                     LedgerWrite::Settle(Settle { key, permit_id: started.permit_id, trigger: LedgerTrigger::Doubt });
                 assert_eq!(settled, (told.len() == 2).then_some(doubt), "{class:?} {status:?}");

@@ -120,5 +120,5 @@ impl Runtime {
 
 /// Whether a step's doubt is open.
 pub(crate) fn is_open_doubt(step: &StepState) -> bool {
-    step.invocation.as_ref().is_some_and(|invocation| invocation.is_doubted(step.status))
+    step.invocation.as_deref().is_some_and(|invocation| invocation.is_doubted(step.status))
 }

@@ -14,7 +14,7 @@ use aetheris_core::lease::Guard;
 use aetheris_core::ledger::{LedgerRow, LedgerTrigger, Settle};
 use aetheris_core::limits;
 use aetheris_core::path::StepPath;
-use aetheris_core::plan::{CompiledPlan, Tool};
+use aetheris_core::plan::CompiledPlan;
 use aetheris_core::schedule;
 use aetheris_core::state::{Invocation, InvocationPhase, StepState};
 use aetheris_core::time::{Reading, Span, Timestamp};
@@ -233,7 +233,7 @@ impl Runtime {
             then: None,
         };
         let tool = plan.and_then(|plan| plan.tool(&invocation.tool));
-        let settle = tool.map_or(limits::SETTLE_DEFAULT, Tool::settle);
+        let settle = tool.map_or(limits::SETTLE_DEFAULT, |tool| tool.settle());
         if kept {
             self.keep(loaded, &mut draft, (event, &invocation, settle, now), resolution)?;
             return Ok(Decided::Write(Box::new(draft), None));

@@ -34,9 +34,9 @@ impl Position {
     pub(super) fn of(state: &JobState, path: &StepPath) -> Self {
         let step = state.steps.get(path);
         Self {
-            told: step.and_then(|step| step.child.as_ref()).is_some_and(|child| child.end.is_some()),
-            permit: step.and_then(|step| step.invocation.as_ref()).map(|call| call.permit_id),
-            status: state.step_status(path),
+            told: step.and_then(|step| step.child.as_deref()).is_some_and(|child| child.end.is_some()),
+            permit: step.and_then(|step| step.invocation.as_deref()).map(|call| call.permit_id),
+            status: step.map_or(StepStatus::Pending, |step| step.status),
             tries: step.map_or(0, |step| step.tries),
         }
     }
@@ -93,6 +93,10 @@ impl<'r> Bodies<'r> {
 
     /// What ends a body of a step that begins now before its time.
     pub(super) fn interrupts(&mut self, path: &StepPath, lease: &'r Lease) -> Interrupts<'r> {
+        // Nothing but the end of the whole job ends one that is neither an item nor a part of a loop.
+        if path.is_whole() {
+            return Interrupts { halt: self.halt.clone(), lease };
+        }
         let of_node = self.halts.entry(StepPath::from(path.node())).or_insert_with(|| self.halt.child_token()).clone();
         if path.is_outside_loop() {
             return Interrupts { halt: of_node, lease };
@@ -102,14 +106,9 @@ impl<'r> Bodies<'r> {
     }
 
     /// A body begins. Where its start is not written, people are to see it in a while all the same.
-    pub(super) async fn begin(
-        &mut self,
-        path: StepPath,
-        under_way: UnderWay,
-        body: impl Future<Output = Result<Option<Said>, Stop>> + Send + 'r,
-    ) {
-        self.note_begun(&path, under_way);
-        let mut body: BoxFuture<'r, Ended> = Box::pin(async move { Ended { path, said: body.await } });
+    pub(super) async fn begin(&mut self, path: &StepPath, under_way: UnderWay, body: BoxFuture<'r, Ended>) {
+        self.note_begun(path, under_way);
+        let mut body = body;
         // What it sends leaves now, right behind the last look at lease and permit.
         match poll_immediate(body.as_mut()).await {
             Some(ended) => self.ended.push_back(ended),
@@ -187,6 +186,9 @@ impl<'r> Bodies<'r> {
 
     /// The next one, if it has ended by now.
     pub(super) async fn next_now(&mut self) -> Option<(Ended, UnderWay)> {
+        if self.ended.is_empty() && self.running.is_empty() {
+            return None;
+        }
         poll_immediate(self.next()).await.flatten()
     }
 

@@ -15,6 +15,7 @@ use aetheris_store::Purpose;
 use aetheris_store::bus::Delta;
 use tokio_util::sync::CancellationToken;
 
+use super::bodies::Ended;
 use super::prepared::{AgentFound, Arrival, Body, ChildWanted, Clocks, Permit, Reached, Role, Said};
 use super::{Lease, Stop};
 use crate::Runtime;
@@ -133,30 +134,32 @@ impl Interrupts<'_> {
     }
 }
 
-/// Performs a body. `None` when it was interrupted and may be dropped: it counts for nothing.
-///
-/// # Errors
-/// A kept signal or an input cannot be judged, or an agent not looked up.
-pub(super) async fn perform(
+/// Performs a body of a step. What it says is an error where a kept signal or an input cannot be judged, or an agent not
+/// looked up.
+pub(super) async fn perform(rt: &Runtime, until: Interrupts<'_>, path: StepPath, body: Body, begun: Begun) -> Ended {
+    let said = say(rt, &until, &path, body, begun).await;
+    Ended { path, said }
+}
+
+async fn say(
     rt: &Runtime,
-    until: Interrupts<'_>,
-    path: StepPath,
+    until: &Interrupts<'_>,
+    path: &StepPath,
     body: Body,
     begun: Begun,
 ) -> Result<Option<Said>, Stop> {
-    let until = &until;
     let clock = rt.system.clock.as_ref();
     let began = clock.boot();
     let took = || u64::try_from(clock.boot().saturating_sub(began).as_micros()).unwrap_or(u64::MAX);
     Ok(match body {
-        Body::Call(call, Role::Pure) => call_pure(rt, until, *call).await.map(|outcome| Said::Called(outcome, took())),
+        Body::Call(call, Role::Pure) => call_pure(rt, until, call).await.map(|outcome| Said::Called(outcome, took())),
         Body::Call(call, Role::Permit(permit)) => {
-            let outcome = call_permitted(rt, until, *call, &permit, begun.sent_at).await;
+            let outcome = call_permitted(rt, until, call, &permit, begun.sent_at).await;
             outcome.map(|outcome| Said::Permitted(outcome, permit))
         }
         Body::Call(call, Role::Reconcile(question)) => {
             let asked = Reading { at: begun.at, boot: clock.boot_moment() };
-            ask_about(rt, until, *call).await.map(|outcome| {
+            ask_about(rt, until, call).await.map(|outcome| {
                 let own = rt.in_flight.has(question.permit_id);
                 let flying = own && !aetheris_fault::planted!("own-call-not-asked");
                 let clocks = Clocks { answered: clock.boot_moment(), asked, flying };
@@ -164,8 +167,8 @@ pub(super) async fn perform(
             })
         }
         Body::Ask(request, asked) => {
-            let heard = audience(rt, begun, path);
-            let answer = ask(rt, until, *request, &heard).await;
+            let heard = audience(rt, begun, path.clone());
+            let answer = ask(rt, until, request, &heard).await;
             answer.map(|answer| Said::Model(answer, asked, took()))
         }
         Body::Judge(reached, schema) => {
@@ -184,7 +187,7 @@ pub(super) async fn perform(
     })
 }
 
-async fn call_pure(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Option<ToolOutcome> {
+async fn call_pure(rt: &Runtime, until: &Interrupts<'_>, call: Box<ToolCall>) -> Option<ToolOutcome> {
     aetheris_fault::crash_point!("run.pure.before_call");
     let limit = awaited(call.timeout);
     let outcome = call_cancellable(rt, until, call, limit).await;
@@ -199,7 +202,7 @@ async fn call_pure(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Opti
 async fn call_permitted(
     rt: &Runtime,
     until: &Interrupts<'_>,
-    call: ToolCall,
+    call: Box<ToolCall>,
     permit: &Permit,
     sent_at: Duration,
 ) -> Option<ToolOutcome> {
@@ -222,15 +225,15 @@ async fn call_permitted(
 }
 
 /// The one call of a permission: what comes of it, a refusal too, is written before another.
-async fn send(rt: &Runtime, call: ToolCall) -> ToolOutcome {
+async fn send(rt: &Runtime, call: Box<ToolCall>) -> ToolOutcome {
     let again = aetheris_fault::planted!("resent-after-refusal").then(|| call.clone());
-    match (rt.tools.call(call).await, again) {
-        (ToolOutcome::RefusedRetryable { .. }, Some(again)) => rt.tools.call(again).await,
+    match (rt.tools.call(*call).await, again) {
+        (ToolOutcome::RefusedRetryable { .. }, Some(again)) => rt.tools.call(*again).await,
         (outcome, _) => outcome,
     }
 }
 
-async fn ask_about(rt: &Runtime, until: &Interrupts<'_>, call: ToolCall) -> Option<ToolOutcome> {
+async fn ask_about(rt: &Runtime, until: &Interrupts<'_>, call: Box<ToolCall>) -> Option<ToolOutcome> {
     aetheris_fault::crash_point!("run.reconcile.before_call");
     let limit = awaited(call.timeout);
     let outcome = call_cancellable(rt, until, call, limit).await;
@@ -272,14 +275,14 @@ fn pieces(text: &str) -> impl Iterator<Item = &str> {
 async fn ask(
     rt: &Runtime,
     until: &Interrupts<'_>,
-    request: ModelRequest,
+    request: Box<ModelRequest>,
     heard: Heard<'_>,
 ) -> Option<Result<ModelAnswer, ModelError>> {
     aetheris_fault::crash_point!("run.model.before_call");
     let limit = awaited(request.timeout);
     let answer = tokio::select! {
         biased;
-        answer = rt.models.complete(request, heard) => answer,
+        answer = rt.models.complete(*request, heard) => answer,
         () = until.any() => return None,
         () = pass(rt.system.clock.as_ref(), limit) => Err(overdue_answer(limit)),
     };
@@ -324,12 +327,12 @@ async fn judge(rt: &Runtime, reached: &Reached, schema: &aetheris_core::json::Js
 async fn call_cancellable(
     rt: &Runtime,
     until: &Interrupts<'_>,
-    call: ToolCall,
+    call: Box<ToolCall>,
     limit: Duration,
 ) -> Option<ToolOutcome> {
     tokio::select! {
         biased;
-        outcome = rt.tools.call(call) => Some(outcome),
+        outcome = rt.tools.call(*call) => Some(outcome),
         () = until.any() => None,
         () = pass(rt.system.clock.as_ref(), limit) => Some(overdue(limit)),
     }

@@ -66,7 +66,7 @@ impl<'r> Run<'r> {
         if elsewhere && !aetheris_fault::planted!("result-of-a-cut-start") {
             let owed = self.owed_after(&step, said);
             bodies.beside(self.settle_sent()).await?;
-            return bodies.beside(self.deposit_at_once(owed)).await;
+            return Box::pin(bodies.beside(self.deposit_at_once(owed))).await;
         }
         // Since the body began the job may have been read anew, and with it what is known of its maps.
         if !aetheris_fault::planted!("item-forgotten-after-a-look") {
@@ -131,10 +131,11 @@ impl<'r> Run<'r> {
         tracing::warn!(job = %self.state().id, node = %path, error = %error.message, "a call could not leave; trying again");
         let under_way = UnderWay { leaves: false, position: Position::of(self.state(), path) };
         let until = bodies.interrupts(path, self.lease);
-        let passes = async move {
+        let waits = path.clone();
+        let passes = Box::pin(async move {
             until.rest(pause).await;
-            Ok(None)
-        };
-        bodies.begin(path.clone(), under_way, passes).await;
+            Ended { path: waits, said: Ok(None) }
+        });
+        bodies.begin(path, under_way, passes).await;
     }
 }

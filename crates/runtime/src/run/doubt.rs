@@ -67,7 +67,7 @@ pub(super) fn follow(view: &View<'_>) -> Result<Prepared, Failure> {
 }
 
 fn doubt_of<'v>(view: &'v View<'_>) -> Result<&'v Doubt, Failure> {
-    view.step().and_then(|step| step.doubt.as_ref()).ok_or_else(|| view.corrupt("it has no doubt"))
+    view.step().and_then(|step| step.doubt.as_deref()).ok_or_else(|| view.corrupt("it has no doubt"))
 }
 
 fn next_policy(view: &View<'_>, invocation: &Invocation, doubt: &Doubt, reason: &str) -> Prepared {

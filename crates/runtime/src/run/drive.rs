@@ -20,6 +20,7 @@ use aetheris_core::recovery::{self, StepEvidence};
 use aetheris_core::schedule::{self, Due, Waits};
 use aetheris_core::state::StoppedBy;
 use aetheris_core::step::StepStatus;
+use aetheris_core::time::Timestamp;
 use aetheris_expr::Scope;
 use aetheris_store::{LedgerWrite, Purpose};
 use tokio::sync::Notify;
@@ -205,8 +206,10 @@ impl<'r> Run<'r> {
             if !has_place && matches!(prepared.next, Next::Perform(_)) {
                 continue;
             }
-            let key = view.key();
-            self.accepted_from.remove(&key);
+            let refused = (!self.accepted_from.is_empty()).then(|| view.key());
+            if let Some(key) = refused {
+                self.accepted_from.remove(&key);
+            }
             self.rested.remove(&step.path);
             match self.advance(step, prepared, bodies).await? {
                 Some(next) => {
@@ -264,7 +267,7 @@ impl<'r> Run<'r> {
                 continue;
             }
             let Prepared { facts, next, see } = prepared;
-            bodies.beside(self.may_draft(&next)).await?;
+            self.may_draft(&next, bodies).await?;
             let drafted_at = self.rt.system.clock.boot();
             self.take(facts)?;
             if let Some(see) = see {
@@ -373,12 +376,22 @@ impl<'r> Run<'r> {
         Ok(None)
     }
 
+    /// From when on the store accepts that a call has not happened, where it has just refused to.
+    fn accepted_from(&self, path: &StepPath) -> Option<Timestamp> {
+        // Few runs have any, and a key is a hash.
+        let refused = !self.accepted_from.is_empty();
+        refused
+            .then(|| IdempotencyKey::derive(self.state().id, path, 0))
+            .and_then(|key| self.accepted_from.get(&key))
+            .copied()
+    }
+
     pub(super) fn view<'v>(&'v self, step: &Step<'v>) -> View<'v> {
         let Step { node, path, work } = step;
         let of_node = self.state().step_of(&node.id).map(|step| &step.open);
         let seen = names::seen_by(&self.names, of_node, self.item(step));
         let view = View {
-            accepted_from: self.accepted_from.get(&IdempotencyKey::derive(self.state().id, path, 0)).copied(),
+            accepted_from: self.accepted_from(path),
             calls: self.calls,
             drawing: Drawing::default(),
             fence: self.lease.fence,

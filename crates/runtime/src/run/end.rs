@@ -67,7 +67,7 @@ impl Run<'_> {
     /// A node has failed, and the job with it. Calls beside it whose outcome is unknown stay in the in-doubt list. `None`
     /// when the job is to go on after all.
     pub(super) async fn fail(&mut self, node: &NodeId) -> Result<Option<RunEnd>, Stop> {
-        let told = self.state().step_of(node).and_then(|step| step.error.clone());
+        let told = self.state().step_of(node).and_then(|step| step.error.as_deref().cloned());
         let error = told.unwrap_or_else(|| Failure::new("step_failed", "the step failed"));
         let ids = self.ids();
         let event = JobFailed { error, node: Some(node.into()) };

@@ -43,7 +43,8 @@ impl Run<'_> {
                 self.memory += finished.turn.as_deref().map_or(0, memory::of_turn);
             }
             // What a child has answered moves to the output of its step.
-            let moves = fact.event.step().filter(|_| matches!(&fact.event, Event::NodeFinished(_))).cloned();
+            let of_child = matches!(&fact.event, Event::NodeFinished(_)) && !self.state().children.is_none();
+            let moves = fact.event.step().filter(|_| of_child).cloned();
             let before_end = moves.as_ref().map_or(0, |path| self.told_by_child(path));
             let gives = matches!(&fact.event, Event::NodeFinished(finished) if finished.result.is_success());
             let ended = ended_step(&fact.event).cloned();
@@ -65,8 +66,8 @@ impl Run<'_> {
             }
             // With a round of it, or with what its critic says, the whole may have ended.
             let whole = path.base();
-            self.failed |=
-                [&path, &whole].iter().any(|path| self.state().steps.get(path).is_some_and(StepState::fails_job));
+            let fails = |path: &StepPath| self.state().steps.get(path).is_some_and(StepState::fails_job);
+            self.failed |= fails(&path) || (path != whole && fails(&whole));
             if !whole.is_whole() || !self.state().step_status(&whole).is_terminal() {
                 continue;
             }
@@ -99,7 +100,7 @@ impl Run<'_> {
         } else if let Event::StepInDoubt(e) = event
             && e.policy == 0
         {
-            let call = self.state().steps.get(&e.node).and_then(|step| step.invocation.as_ref());
+            let call = self.state().steps.get(&e.node).and_then(|step| step.invocation.as_deref());
             let key = call.map(|call| tracing::field::display(call.key));
             tracing::warn!(%job, node = %e.node, key, permit = e.permit, reason = e.reason, "the outcome of a call is in doubt");
         }
@@ -138,7 +139,7 @@ impl Run<'_> {
 
     /// What the child of a step has answered, as long as it is not the step's output.
     fn told_by_child(&self, path: &StepPath) -> usize {
-        let child = self.state().steps.get(path).and_then(|step| step.child.as_ref());
+        let child = self.state().steps.get(path).and_then(|step| step.child.as_deref());
         child.and_then(Child::result).map_or(0, Json::memory)
     }
 
@@ -187,7 +188,7 @@ impl Run<'_> {
         }
         aetheris_fault::sometimes!(DroppedOutcomeDeposited);
         self.deposit(outcomes).await?;
-        self.look_again().await
+        self.look_again().await.map(drop)
     }
 
     async fn deposit(&self, outcomes: Vec<Deposit>) -> Result<(), OpError> {
@@ -217,7 +218,7 @@ impl Run<'_> {
 /// What is owed with a fact: an outcome that this run has just learned, from the call's own answer or by asking about it. It
 /// is deposited if it cannot be written in this run's right.
 pub(super) fn owed_by(job: JobId, fact: &Fact) -> Option<Deposit> {
-    let Some(LedgerWrite::Settle(settle)) = &fact.ledger else { return None };
+    let Some(LedgerWrite::Settle(settle)) = fact.ledger.as_deref() else { return None };
     let result = fact.effect.as_ref().map(|effect| effect.result.clone());
     let (node, permit, outcome) = if let Event::ToolInvocationFinished(ended) = &fact.event {
         let learned = ended.source == Source::Executed && ended.outcome != InvocationOutcome::InDoubt;

@@ -35,6 +35,8 @@ impl Lease {
     /// its length less a margin.
     #[must_use]
     pub fn new(fence: Fence, safe_until: Duration, drain: CancellationToken, abandon: CancellationToken) -> Self {
+        // Each run asks its own of them, and does so at each step: of one for all, all threads would want the lock.
+        let (abandon, drain) = (abandon.child_token(), drain.child_token());
         Self {
             abandon,
             give_back: drain.clone(),

@@ -61,6 +61,7 @@ pub(crate) use kind::{review, rules};
 pub use lease::Lease;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use aetheris_core::event::Failure;
@@ -193,17 +194,51 @@ fn note_version(rt: &Runtime, state: &JobState) {
 /// The store cannot be asked or the job's history cannot be folded. The lease then expires and the job
 /// is taken back.
 pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<RunEnd, OpError> {
+    // What is looked at once is not carried about by the run.
+    let mut run = match Box::pin(begin(rt, claimed, lease)).await? {
+        ControlFlow::Continue(run) => run,
+        ControlFlow::Break(end) => return Ok(end),
+    };
+    let mut bodies = Bodies::default();
+    let stop = match run.drive(&mut bodies).await {
+        Ok(end) => return Ok(end),
+        Err(stop) => stop,
+    };
+    let deposited = Box::pin(run.wind_down(bodies)).await;
+    match stop {
+        Stop::Lost => {
+            aetheris_fault::sometimes!(RunLost);
+            deposited?;
+            Ok(RunEnd::Lost)
+        }
+        Stop::Fault(failure) => {
+            deposited?;
+            Box::pin(run.fail_faulty(failure)).await
+        }
+        Stop::Op(error) => {
+            deposited?;
+            Err(error)
+        }
+    }
+}
+
+/// The run of a claimed job, or how it has ended before it began.
+async fn begin<'r>(
+    rt: &'r Runtime,
+    claimed: Claimed,
+    lease: &'r Lease,
+) -> Result<ControlFlow<RunEnd, Box<Run<'r>>>, OpError> {
     aetheris_fault::crash_point!("run.claimed");
     let loaded = match claimed.history {
         Some(history) => Loaded::fold(history)?,
         None => Loaded::read(rt.store.as_ref(), &Scope::System, claimed.job).await?,
     };
     if loaded.state.fence != claimed.fence || loaded.state.status != JobStatus::Running {
-        return Ok(RunEnd::Lost);
+        return Ok(ControlFlow::Break(RunEnd::Lost));
     }
     note_version(rt, &loaded.state);
     let Some(followed) = loaded.state.followed_plan() else {
-        return end::fail_unplanned(rt, loaded, claimed.fence).await;
+        return end::fail_unplanned(rt, loaded, claimed.fence).await.map(ControlFlow::Break);
     };
     let mut hash = followed;
     if aetheris_fault::planted!("plan-of-newest-version") {
@@ -221,28 +256,7 @@ pub async fn run_job(rt: &Runtime, claimed: Claimed, lease: &Lease) -> Result<Ru
         plan.hash()
     );
     aetheris_fault::crash_point!("run.loaded");
-    let mut run = Run::new(rt, lease, plan, loaded);
-    let mut bodies = Bodies::default();
-    let stop = match run.drive(&mut bodies).await {
-        Ok(end) => return Ok(end),
-        Err(stop) => stop,
-    };
-    let deposited = run.wind_down(bodies).await;
-    match stop {
-        Stop::Lost => {
-            aetheris_fault::sometimes!(RunLost);
-            deposited?;
-            Ok(RunEnd::Lost)
-        }
-        Stop::Fault(failure) => {
-            deposited?;
-            run.fail_faulty(failure).await
-        }
-        Stop::Op(error) => {
-            deposited?;
-            Err(error)
-        }
-    }
+    Ok(ControlFlow::Continue(Box::new(Run::new(rt, lease, plan, loaded))))
 }
 
 impl<'r> Run<'r> {

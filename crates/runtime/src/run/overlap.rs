@@ -114,7 +114,6 @@ impl Run<'_> {
         let Some(Sent { unit, .. }) = self.sent.take() else {
             return Ok(Rebased::Whole);
         };
-        let store = self.rt.store.as_ref();
         let mut answer = answer;
         loop {
             let failed = match answer {
@@ -123,7 +122,7 @@ impl Run<'_> {
                     self.sent_written(&committed);
                     return Ok(Rebased::Whole);
                 }
-                Err(WriteError::Refused(refusal)) => return self.recall(refusal).await,
+                Err(WriteError::Refused(refusal)) => return Box::pin(self.recall(refusal)).await,
                 Err(WriteError::Failed(_)) if aetheris_fault::planted!("sent-error-ignored") => {
                     let seq = unit.expected_seq.unwrap_or(0) + u64::try_from(unit.events.len()).unwrap_or(0);
                     self.sent_written(&Committed { at: self.state().last_at, head: Hash::ZERO, seq });
@@ -132,13 +131,21 @@ impl Run<'_> {
                 Err(WriteError::Failed(error)) => WriteFailed::Absent(error),
                 Err(WriteError::Unknown(error)) => WriteFailed::Unknown(error),
             };
-            // From here on the run waits.
-            let unit = UnitOfWork { overlaps: false, ..UnitOfWork::clone(&unit) };
-            answer = match self.after_failed_write(failed, &unit).await? {
-                Some(committed) => Ok(committed),
-                None => draft::write(store, || unit.clone()).await,
-            };
+            answer = Box::pin(self.send_again(failed, &unit)).await?;
         }
+    }
+
+    /// What becomes of a unit that could not be written while the run went on: from here on the run waits.
+    async fn send_again(
+        &mut self,
+        failed: WriteFailed,
+        unit: &UnitOfWork,
+    ) -> Result<Result<Committed, WriteError>, Stop> {
+        let unit = UnitOfWork { overlaps: false, ..unit.clone() };
+        Ok(match self.after_failed_write(failed, &unit).await? {
+            Some(committed) => Ok(committed),
+            None => draft::write(self.rt.store.as_ref(), || unit.clone()).await,
+        })
     }
 
     /// The unit on its way was refused: what ran ahead of it is dropped, and what it held is laid onto the newer state.

@@ -149,7 +149,7 @@ pub(super) fn catch_up(view: &View<'_>) -> Result<Prepared, Failure> {
     let effect = view.rows.effects.get(&key);
     let effect = effect.ok_or_else(|| view.corrupt("its ledger is committed and its effect is missing"))?;
     let step = view.step().ok_or_else(|| view.corrupt("it has an effect and never started"))?;
-    let invocation = step.invocation.as_ref().ok_or_else(|| view.corrupt("it has an effect and was never called"))?;
+    let invocation = step.invocation.as_deref().ok_or_else(|| view.corrupt("it has an effect and was never called"))?;
     let mut source = if step.source == Source::Executed { Source::CaughtUp } else { step.source };
     let disproved =
         step.status != StepStatus::InDoubt && invocation.phase == InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);

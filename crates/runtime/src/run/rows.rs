@@ -29,7 +29,8 @@ impl Rows {
         if let Some(effect) = &fact.effect {
             self.record(effect);
         }
-        if let Some(LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Commit })) = &fact.ledger
+        if let Some(LedgerWrite::Settle(Settle { key, permit_id, trigger: LedgerTrigger::Commit })) =
+            fact.ledger.as_deref()
             && let Some(row) = self.ledger.get_mut(key).filter(|row| row.permit_id == *permit_id)
             && !aetheris_fault::planted!("commit-not-noted")
         {

@@ -13,7 +13,6 @@ use super::bodies::{Bodies, Position, UnderWay};
 use super::body::{self, Begun, LeaseNeed, Written};
 use super::prepared::{Body, Next, Permit, Role, Said};
 use super::{Run, Stop, permit};
-use crate::draft::Rebased;
 
 /// Whether a body may begin.
 enum Begin {
@@ -35,9 +34,11 @@ pub(super) struct Ready<'p> {
 
 impl<'r> Run<'r> {
     /// Before the facts of what is next are drafted: no permission is asked for that could not be used.
-    pub(super) async fn may_draft(&mut self, next: &Next) -> Result<(), Stop> {
+    pub(super) async fn may_draft(&mut self, next: &Next, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         match next {
-            Next::Perform(body) if body.needs().lease == LeaseNeed::BeforeAndAfter => self.require_safe_lease().await,
+            Next::Perform(body) if body.needs().lease == LeaseNeed::BeforeAndAfter => {
+                self.require_safe_lease(bodies).await
+            }
             Next::Perform(_)
             | Next::Go
             | Next::Again
@@ -51,7 +52,8 @@ impl<'r> Run<'r> {
 
     /// Writes once what these bodies need written, and begins them. One whose step stands elsewhere since does not begin.
     pub(super) async fn begin(&mut self, ready: Vec<Ready<'_>>, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
-        bodies.beside(self.write_for(&ready)).await?;
+        let needs = ready.iter().map(|ready| ready.body.needs().written);
+        self.write_for(needs.fold(Written::Nothing, Written::stricter), bodies).await?;
         let mut stops = self.stops();
         if aetheris_fault::planted!("call-beside-a-failure") {
             stops = None;
@@ -72,7 +74,7 @@ impl<'r> Run<'r> {
             let under_way = UnderWay { leaves: body.leaves_process(), position };
             let begin = match &stops {
                 Some(why) => instead(&body, why),
-                None => self.may_begin(&step, &body, drafted_at).await?,
+                None => self.may_begin(&step, &body, drafted_at, bodies).await?,
             };
             match begin {
                 Begin::Now => {
@@ -81,8 +83,8 @@ impl<'r> Run<'r> {
                     let begun = Begun { at: state.last_at, attempt, job: state.id, sent_at: drafted_at };
                     let until = bodies.interrupts(&path, self.lease);
                     aetheris_fault::sometimes!(BesideEachOther, !bodies.is_empty());
-                    let performed = body::perform(self.rt, until, path.clone(), body, begun);
-                    bodies.begin(path, under_way, performed).await;
+                    let performed = Box::pin(body::perform(self.rt, until, path.clone(), body, begun));
+                    bodies.begin(&path, under_way, performed).await;
                 }
                 Begin::LookAgain => {}
                 Begin::TooLate(permit, why) => bodies.end_at_once(path, under_way, Said::Unsent(permit, why)),
@@ -101,26 +103,33 @@ impl<'r> Run<'r> {
         stops.then(|| Failure::new("not_begun", "the run is to stop; nothing was sent"))
     }
 
-    async fn write_for(&mut self, ready: &[Ready<'_>]) -> Result<Rebased, Stop> {
+    async fn write_for(&mut self, need: Written, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         let answered = self.answered && !aetheris_fault::planted!("answer-left-unwritten");
-        let needs = ready.iter().map(|ready| ready.body.needs().written);
-        match needs.fold(Written::Nothing, Written::stricter) {
-            Written::Nothing => Ok(Rebased::Whole),
-            Written::All(Purpose::Permit) if aetheris_fault::planted!("call-before-permission") => Ok(Rebased::Whole),
-            Written::All(purpose) => self.flush(purpose).await,
-            Written::Results | Written::Sent if !self.draft.has_results() => Ok(Rebased::Whole),
-            Written::Results if !aetheris_fault::planted!("pure-call-before-durable") => {
-                self.flush(Purpose::Record).await
-            }
+        let all_of = match need {
+            Written::Nothing => return Ok(()),
+            Written::All(Purpose::Permit) if aetheris_fault::planted!("call-before-permission") => return Ok(()),
+            Written::All(purpose) => Some(purpose),
+            Written::Results | Written::Sent if !self.draft.has_results() => return Ok(()),
+            Written::Results if !aetheris_fault::planted!("pure-call-before-durable") => Some(Purpose::Record),
             // A function that takes the process down would lose the answer: a known outcome would be a doubt, and a model
             // asked and paid again.
-            Written::Results | Written::Sent if answered => self.flush(Purpose::Record).await,
-            Written::Results | Written::Sent => self.send().await,
-        }
+            Written::Results | Written::Sent => answered.then_some(Purpose::Record),
+        };
+        match all_of {
+            Some(purpose) => bodies.beside(self.flush(purpose)).await?,
+            None => bodies.beside(self.send()).await?,
+        };
+        Ok(())
     }
 
     /// Whether a body may begin, now that what it needs is written.
-    async fn may_begin(&mut self, step: &Step<'_>, body: &Body, drafted_at: Duration) -> Result<Begin, Stop> {
+    async fn may_begin(
+        &mut self,
+        step: &Step<'_>,
+        body: &Body,
+        drafted_at: Duration,
+        bodies: &mut Bodies<'r>,
+    ) -> Result<Begin, Stop> {
         match body {
             Body::CheckInput(..)
             | Body::FindAgent(_)
@@ -145,19 +154,19 @@ impl<'r> Run<'r> {
             }
         }
         if body.needs().lease == LeaseNeed::Before {
-            self.require_safe_lease().await?;
+            self.require_safe_lease(bodies).await?;
         }
         Ok(Begin::Now)
     }
 
     /// With too little left of the lease nothing new starts: what is known is written, and the run ends as
     /// one that has lost it.
-    async fn require_safe_lease(&mut self) -> Result<(), Stop> {
+    async fn require_safe_lease(&mut self, bodies: &mut Bodies<'r>) -> Result<(), Stop> {
         let unchecked = aetheris_fault::planted!("lease-not-checked-before-call");
         if unchecked || self.lease.is_safe(self.rt.system.clock.as_ref()) {
             return Ok(());
         }
-        self.flush(Purpose::Record).await?;
+        bodies.beside(self.flush(Purpose::Record)).await?;
         Err(Stop::Lost)
     }
 

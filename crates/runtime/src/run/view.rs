@@ -96,7 +96,7 @@ impl View<'_> {
 
     /// The call of its newest permit.
     pub(super) fn invocation(&self) -> Option<&Invocation> {
-        self.step().and_then(|step| step.invocation.as_ref())
+        self.step().and_then(|step| step.invocation.as_deref())
     }
 
     /// The same of a step that was called, if its history is whole.
@@ -201,7 +201,7 @@ impl View<'_> {
             permit: None,
             session: self.state.session.clone(),
             timeout: self.timeout(),
-            tool: Arc::new(tool.clone()),
+            tool: Arc::clone(tool),
             tool_name: name.clone(),
             try_number,
         })

@@ -22,6 +22,8 @@ impl Run<'_> {
     /// Writes the draft. A sequence that has moved under a valid fence is folded and the draft laid onto
     /// it; [`Rebased::Cut`] says that not everything could be kept, and what comes next is to be decided
     /// anew.
+    ///
+    /// Every step of a run may have to write, and carries this about: what is rare in it is boxed.
     pub(super) async fn flush(&mut self, purpose: Purpose) -> Result<Rebased, Stop> {
         let mut result = Rebased::Whole;
         if !aetheris_fault::planted!("flush-beside-sent") {
@@ -37,23 +39,22 @@ impl Run<'_> {
                     if conflicts > limits::CONFLICT_RETRIES_MAX {
                         return Err(self.too_busy());
                     }
-                    let state = self.reload().await?;
-                    let rebased = self.draft.rebase(state);
-                    self.refresh_names();
-                    if rebased == Rebased::Cut {
+                    if self.look_again().await? == Rebased::Cut {
                         result = Rebased::Cut;
-                        self.deposit_dropped().await?;
                     }
                 }
-                Err(WriteError::Refused(refusal)) => return self.refused(refusal).await,
+                Err(WriteError::Refused(refusal)) => return Box::pin(self.refused(refusal)).await,
                 Err(WriteError::Failed(_)) if aetheris_fault::planted!("append-error-ignored") => {
                     let (at, seq) = (self.state().last_at, self.state().seq);
                     self.written(&Committed { at, head: Hash::ZERO, seq });
                 }
-                Err(WriteError::Failed(error)) => self.retry_while_leased(WriteFailed::Absent(error)).await?,
+                Err(WriteError::Failed(error)) => {
+                    Box::pin(self.retry_while_leased(WriteFailed::Absent(error))).await?;
+                }
                 Err(WriteError::Unknown(error)) => {
-                    let unit = self.draft.unit(purpose, fallback);
-                    if let Some(committed) = self.after_failed_write(WriteFailed::Unknown(error), &unit).await? {
+                    let unit = Box::new(self.draft.unit(purpose, fallback));
+                    let found = Box::pin(self.after_failed_write(WriteFailed::Unknown(error), &unit)).await?;
+                    if let Some(committed) = found {
                         self.written(&committed);
                     }
                 }
@@ -103,7 +104,7 @@ impl Run<'_> {
     /// Of what is known from outside the process, only what is still in the draft is not written.
     pub(super) fn note_kept(&mut self) {
         self.answered &= !self.draft.is_empty();
-        if !aetheris_fault::planted!("owed-for-ever") {
+        if !self.owed.is_empty() && !aetheris_fault::planted!("owed-for-ever") {
             let job = self.state().id;
             let drafted: Vec<Deposit> = self.draft.facts().filter_map(|fact| owed_by(job, fact)).collect();
             self.owed.retain(|owed| drafted.contains(owed) && !aetheris_fault::planted!("owed-until-any-write"));
@@ -199,19 +200,19 @@ impl Run<'_> {
         }
     }
 
-    /// Reads the job again and takes in what others have written.
-    pub(super) async fn look_again(&mut self) -> Result<(), Stop> {
+    /// Reads the job again and takes in what others have written: whether what is drafted could be kept whole.
+    pub(super) async fn look_again(&mut self) -> Result<Rebased, Stop> {
         let state = self.reload().await?;
         let rebased = self.draft.rebase(state);
         self.refresh_names();
-        match rebased {
-            Rebased::Whole => Ok(()),
-            Rebased::Cut => Box::pin(self.deposit_dropped()).await,
+        if rebased == Rebased::Cut {
+            Box::pin(self.deposit_dropped()).await?;
         }
+        Ok(rebased)
     }
 
     pub(super) async fn reload(&mut self) -> Result<JobState, Stop> {
-        let loaded = Loaded::read(self.rt.store.as_ref(), &Scope::System, self.state().id).await?;
+        let loaded = Box::pin(Loaded::read(self.rt.store.as_ref(), &Scope::System, self.state().id)).await?;
         if loaded.state.fence != self.lease.fence || loaded.row.holder.is_none() {
             return Err(Stop::Lost);
         }

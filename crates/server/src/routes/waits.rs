@@ -159,7 +159,7 @@ async fn invocation(app: &App, doubt: DoubtRow, now: Reading) -> Result<InDoubtV
     let asked = asked.map(|(_, asked)| tool.and_then(|tool| tool.policy_at(asked.policy)));
     let blocked = wait.row.waiting.as_ref().filter(|waiting| waiting.doubt && waiting.node == call.node);
     let stands = blocked.map_or(DoubtStands::At(asked.flatten()), |waiting| DoubtStands::Blocked(waiting.wait_type));
-    let settle = tool.map_or(limits::SETTLE_DEFAULT, aetheris_core::plan::Tool::settle);
+    let settle = tool.map_or(limits::SETTLE_DEFAULT, |tool| tool.settle());
     let answer = match told.answer {
         Some(DoubtOutcome::Happened) => Some(Outcome::Happened),
         Some(DoubtOutcome::DidNotHappen) => Some(Outcome::DidNotHappen),

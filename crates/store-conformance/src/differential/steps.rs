@@ -17,7 +17,7 @@ use super::world::World;
 
 /// The nodes of a small pool whose step and call are in some state.
 pub(super) fn nodes(state: &JobState, fits: impl Fn(StepStatus, Option<InvocationPhase>) -> bool) -> Vec<String> {
-    let phase = |node: &str| Some(state.steps.get(&node.into())?.invocation.as_ref()?.phase);
+    let phase = |node: &str| Some(state.steps.get(&node.into())?.invocation.as_deref()?.phase);
     let all = (0..5).map(|n| format!("n{n}"));
     // A call of a loop that has not begun is its turn's.
     let calls = (0..kinds::TURNS).map(kinds::call_of).filter(|call| state.steps.contains_key(&call.as_str().into()));
@@ -39,7 +39,7 @@ pub(super) fn step_of_run(world: &mut World<'_>, state: JobState) -> Option<Writ
     let fresh = nodes(&state, |step, _| step == StepStatus::Pending);
     let open = nodes(&state, |step, phase| step == StepStatus::Running && phase == Some(InvocationPhase::Started));
     let step = |node: &String| &state.steps[&node.as_str().into()];
-    let again = |node: &String| step(node).invocation.as_ref().is_some_and(Invocation::allows_next_permit);
+    let again = |node: &String| step(node).invocation.as_deref().is_some_and(Invocation::allows_next_permit);
     let called: Vec<_> = nodes(&state, |step, _| step == StepStatus::Running).into_iter().filter(again).collect();
     let doubtful: Vec<_> = open.iter().filter(|node| step(node).doubt.is_none()).cloned().collect();
     let (choice, place, key) = (world.random.below(17), world.random.below(60), world.random.below(6));

@@ -135,7 +135,7 @@ async fn a_doubt_that_is_answered_beside_a_slow_write_is_not_waited_for() {
     process.store.replan(FaultPlan::none().script(Op::Commit(Purpose::Record), [Some(slow(5))]));
     fail.notify_one();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let key = state.steps[&"a".into()].invocation.as_ref().unwrap().key;
+    let key = state.steps[&"a".into()].invocation.as_deref().unwrap().key;
     world.rt.resolve(job, key, did_not_happen(1)).await.unwrap();
     // The answer ends its try: its own delay is all that is left to wait for.
     tokio::time::sleep(Duration::from_secs(2 * 3_600)).await;

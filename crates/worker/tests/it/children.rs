@@ -74,7 +74,7 @@ async fn what_a_child_answers_is_the_output_of_its_step() {
     let state = world.done(job).await;
     assert_eq!(world.result(job).await, json!({ "n": 42 }));
     let child = child(&world, job).await;
-    assert_eq!(state.steps[&"j".into()].child.as_ref().unwrap().id, child, "its id is known before it is there");
+    assert_eq!(state.steps[&"j".into()].child.as_deref().unwrap().id, child, "its id is known before it is there");
     let below = world.done(child).await;
     let parent = below.parent.unwrap();
     assert_eq!((parent.job, parent.depth, parent.node.to_string(), parent.waits), (job, 1, "j".to_owned(), true));
@@ -93,7 +93,7 @@ async fn a_childs_answer_moves_to_the_output() {
     let job = world.submit("a", json!({})).await;
     let state = world.done(job).await;
     let step = &state.steps[&"j".into()];
-    assert_eq!(step.child.as_ref().and_then(aetheris_core::state::Child::result).unwrap().value(), &Value::Null);
+    assert_eq!(step.child.as_deref().and_then(aetheris_core::state::Child::result).unwrap().value(), &Value::Null);
     assert_eq!(world.result(job).await, json!({ "n": 2 }));
 }
 
@@ -544,7 +544,7 @@ async fn a_child_that_is_cancelled_before_it_is_there_is_never_created() {
         let job = world.submit("a", json!({})).await;
         world.until(job, &[JobStatus::Waiting]).await;
         let state = world.state(job).await;
-        let id = |item: &str| state.steps[&item.into()].child.as_ref().unwrap().id;
+        let id = |item: &str| state.steps[&item.into()].child.as_deref().unwrap().id;
         let (slow, quick) = (id("m[0]"), id("m[1]"));
         deliver_only(&world, |promise| matches!(promise, Promise::CreateChild { child, .. } if *child == quick)).await;
         world.done(quick).await;
@@ -599,7 +599,7 @@ async fn a_map_that_fails_leaves_children_that_are_to_be_left() {
     let state = world.done(job).await;
     assert!(world.passed() >= Duration::from_secs(3_600));
     assert!(error(&state).1.contains("boom"), "{:?}", state.ending);
-    let slow = state.steps[&"m[0]".into()].child.as_ref().unwrap().id;
+    let slow = state.steps[&"m[0]".into()].child.as_deref().unwrap().id;
     assert_eq!(world.state(slow).await.status, JobStatus::Completed);
 }
 

@@ -118,7 +118,7 @@ async fn a_person_says_that_it_did_not_happen_and_only_then_it_is_called_again()
     world.rt.resolve(job, key, answer.clone()).await.unwrap();
     let state = world.done(job).await;
     assert_eq!((state.status, world.tools.count("pay")), (JobStatus::Completed, 2));
-    assert_eq!(state.steps[&"n".into()].invocation.as_ref().unwrap().permit, 2);
+    assert_eq!(state.steps[&"n".into()].invocation.as_deref().unwrap().permit, 2);
     assert_eq!(world.rt.resolve(job, key, answer.clone()).await.unwrap(), Resolved::Already);
     let other = Resolution { happened: Some(Json::null()), ..answer };
     assert!(matches!(world.rt.resolve(job, key, other).await, Err(OpError::StateConflict(_))));

@@ -265,7 +265,7 @@ async fn a_call_that_was_given_up_can_be_answered_while_its_job_goes_on() {
     };
     assert_eq!((listed(Some(true)).await, listed(None).await), (1, 0));
     assert!(state.steps[&"a".into()].left_in_doubt(state.status).is_some());
-    let key = state.steps[&"a".into()].invocation.as_ref().unwrap().key;
+    let key = state.steps[&"a".into()].invocation.as_deref().unwrap().key;
     world.rt.resolve(job, key, happened(1, Json::new(json!("found in the books")))).await.unwrap();
     let answered = world.state(job).await;
     assert_eq!(answered.steps[&"a".into()].left_in_doubt(answered.status), Some(DoubtOutcome::Happened));
@@ -455,7 +455,7 @@ async fn a_doubt_beside_a_wait_hides_no_signal() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     let state = world.until(job, &[JobStatus::Parked]).await;
     assert_eq!(state.node_status(&"w".into()), StepStatus::Completed);
-    let key = state.steps[&"z".into()].invocation.as_ref().unwrap().key;
+    let key = state.steps[&"z".into()].invocation.as_deref().unwrap().key;
     world.rt.resolve(job, key, happened(1, Json::new(json!(1)))).await.unwrap();
     assert_eq!(world.done(job).await.status, JobStatus::Completed);
 }

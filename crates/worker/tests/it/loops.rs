@@ -208,7 +208,7 @@ async fn a_call_in_doubt_makes_the_loop_wait() {
         let waiting = told.world.until(told.job, &[JobStatus::Parked]).await;
         assert_eq!((waiting.step_status(&"n/0.0".into()), told.models.count()), (StepStatus::InDoubt, 1));
         tokio::time::sleep(Duration::from_secs(600)).await;
-        let key = waiting.steps[&"n/0.0".into()].invocation.as_ref().unwrap().key;
+        let key = waiting.steps[&"n/0.0".into()].invocation.as_deref().unwrap().key;
         told.world.rt.resolve(told.job, key, answer).await.unwrap();
         let state = told.world.done(told.job).await;
         assert_eq!(state.status, JobStatus::Completed);
@@ -297,7 +297,7 @@ async fn a_crash_over_a_call_is_a_doubt() {
     let parked = told.world.until(told.job, &[JobStatus::Parked]).await;
     assert_eq!((parked.step_status(&"n/0.0".into()), told.models.count()), (StepStatus::InDoubt, 1));
     assert_eq!(told.paths_called(), ["n/0.0"]);
-    let key = parked.steps[&"n/0.0".into()].invocation.as_ref().unwrap().key;
+    let key = parked.steps[&"n/0.0".into()].invocation.as_deref().unwrap().key;
     told.world.rt.resolve(told.job, key, happened(1, aetheris_core::json::Json::new(json!("it went")))).await.unwrap();
     told.world.done(told.job).await;
     assert_eq!((told.results(), told.models.count()), (vec![("it went".to_owned(), false)], 2));

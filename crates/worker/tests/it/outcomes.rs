@@ -541,7 +541,7 @@ async fn a_result_that_cannot_be_recorded_is_no_reason_to_call_again() {
                 assert_eq!(world.result(job).await, deepest(depth), "{effect}");
             } else if effect == "at_most_once" {
                 // A person is asked, and is told why.
-                let reason = step.doubt.as_ref().map(|doubt| doubt.reason.clone()).unwrap_or_default();
+                let reason = step.doubt.as_deref().map(|doubt| doubt.reason.clone()).unwrap_or_default();
                 assert!(reason.starts_with("the tool's result cannot be recorded: "), "{reason}");
                 assert_eq!(world.rt.store.in_doubt(10).await.unwrap().len(), 1);
             } else {

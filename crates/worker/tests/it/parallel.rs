@@ -191,7 +191,7 @@ async fn a_doubt_beside_a_failure_can_still_be_answered() {
     releases[0].notify_one();
     let state = world.done(job).await;
     assert_eq!((state.status, state.node_status(&"a".into())), (JobStatus::Failed, StepStatus::InDoubt));
-    let key = state.steps[&"a".into()].invocation.as_ref().unwrap().key;
+    let key = state.steps[&"a".into()].invocation.as_deref().unwrap().key;
     world.rt.resolve(job, key, happened(1, Json::new(json!(4)))).await.unwrap();
     assert_eq!(world.tools.count("a"), 1);
 }
@@ -215,7 +215,7 @@ async fn two_calls_of_one_job_in_doubt_are_answered_one_by_one() {
     let state = world.until(job, &[JobStatus::Parked]).await;
     let waits: Vec<String> = state.blocks.iter().map(|blocked| blocked.node.to_string()).collect();
     assert_eq!(waits, ["a", "b"]);
-    let key = |node: &str| state.steps[&node.into()].invocation.as_ref().unwrap().key;
+    let key = |node: &str| state.steps[&node.into()].invocation.as_deref().unwrap().key;
     world.rt.resolve(job, key("b"), happened(1, Json::new(json!(4)))).await.unwrap();
     let one = loop {
         let state = world.until(job, &[JobStatus::Parked]).await;
@@ -246,7 +246,7 @@ async fn a_job_that_waits_for_two_answers_is_paused_and_goes_on() {
         let job = world.submit("a", json!({})).await;
         let state = world.until(job, &[JobStatus::Parked]).await;
         world.rt.pause(job).await.unwrap();
-        let key = |node: &str| state.steps[&node.into()].invocation.as_ref().unwrap().key;
+        let key = |node: &str| state.steps[&node.into()].invocation.as_deref().unwrap().key;
         if answered {
             world.rt.resolve(job, key("b"), happened(1, Json::new(json!(4)))).await.unwrap();
             assert_eq!(world.state(job).await.status, JobStatus::Paused);
@@ -288,7 +288,7 @@ async fn a_long_back_off_and_a_doubt_hold_nothing_up() {
     let row = process.rt.store.job(Scope::System, job).await.unwrap().unwrap();
     assert!(row.holder.is_none());
     // The answer sets the job going, and the delay goes on.
-    let key = state.steps[&"b".into()].invocation.as_ref().unwrap().key;
+    let key = state.steps[&"b".into()].invocation.as_deref().unwrap().key;
     world.rt.resolve(job, key, happened(1, Json::new(json!(4)))).await.unwrap();
     while world.state(job).await.node_status(&"b".into()) != StepStatus::Completed {
         settle().await;
@@ -347,7 +347,7 @@ async fn a_kill_while_several_run_repeats_no_call() {
     let count = |name| world.tools.count(name);
     assert_eq!((count("a"), count("b"), count("c"), count("d")), (1, 1, 1, 1));
     for node in ["a", "b"] {
-        let key = state.steps[&node.into()].invocation.as_ref().unwrap().key;
+        let key = state.steps[&node.into()].invocation.as_deref().unwrap().key;
         world.rt.resolve(job, key, happened(1, Json::new(json!(4)))).await.unwrap();
     }
     assert_eq!(world.done(job).await.status, JobStatus::Completed);

@@ -179,7 +179,7 @@ async fn what_a_tool_answers_fits_its_schema_or_the_step_fails_once() {
         assert_eq!(found, "output_mismatch");
         assert!(message.contains("`output_schema`"), "{message}");
         assert_eq!(world.tools.calls.lock().unwrap().len(), 1, "another call would tell no more");
-        let key = state.steps[&"n".into()].invocation.as_ref().map(|call| call.has_happened());
+        let key = state.steps[&"n".into()].invocation.as_deref().map(|call| call.has_happened());
         assert_eq!(key, (tool != "look").then_some(true), "the effect stays");
     }
     let world = World::new();

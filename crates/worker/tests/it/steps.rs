@@ -60,7 +60,7 @@ async fn a_refused_call_is_tried_again_with_the_same_key_and_the_next_permit() {
     assert_eq!(calls.len(), 3);
     assert!(calls.iter().all(|call| call.key == calls[0].key));
     assert_eq!(calls.iter().map(|call| call.try_number).collect::<Vec<_>>(), [1, 2, 3]);
-    assert_eq!(state.steps[&"n".into()].invocation.as_ref().unwrap().permit, 3);
+    assert_eq!(state.steps[&"n".into()].invocation.as_deref().unwrap().permit, 3);
 }
 
 #[tokio::test(start_paused = true)]

@@ -299,7 +299,7 @@ async fn a_wait_without_an_answer_fails_or_goes_on_as_its_plan_says() {
         let job = world.submit("a", json!({})).await;
         let state = world.done(job).await;
         assert_eq!(state.status, status);
-        assert_eq!(state.steps[&"w".into()].wait_end, Some(WaitEnd::Time));
+        assert_eq!(state.steps[&"w".into()].wait_end.as_deref(), Some(&WaitEnd::Time));
         let late = world.signal(job, &format!("ok-{job}"), json!(1)).await;
         assert!(matches!(late, Err(OpError::JobFinished { .. })), "{late:?}");
         if status == JobStatus::Completed {

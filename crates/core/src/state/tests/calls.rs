@@ -144,13 +144,13 @@ fn a_doubt_goes_through_its_policies_in_order() {
     says(&Story::called().refuses(doubt(1, 1)), "is not at policy 1");
     let first = Story::in_doubt();
     let expected = Doubt { policy: 0, reason: "reason 0".to_owned(), since: at(60), waited: false };
-    assert_eq!((first.step("a").status, first.step("a").doubt.as_ref()), (StepStatus::InDoubt, Some(&expected)));
+    assert_eq!((first.step("a").status, first.step("a").doubt.as_deref()), (StepStatus::InDoubt, Some(&expected)));
     for policy in [0, 2] {
         says(&first.refuses(doubt(1, policy)), "is not at policy");
     }
     let second = first.then(doubt(1, 1));
     let expected = Doubt { policy: 1, reason: "reason 1".to_owned(), since: at(60), waited: false };
-    assert_eq!(second.step("a").doubt, Some(expected));
+    assert_eq!(second.step("a").doubt.as_deref(), Some(&expected));
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn only_time_ends_the_wait_of_a_doubt_and_the_doubt_stays() {
     assert!(waits.0.blocks.oldest().unwrap().doubt);
     says(&waits.refuses(signalled("a")), "a signal never answers a doubt");
     let over = waits.then(timed_out("a"));
-    assert!(over.step("a").doubt.as_ref().unwrap().waited);
+    assert!(over.step("a").doubt.as_deref().unwrap().waited);
     assert_eq!((over.0.status, over.step("a").status), (JobStatus::Pending, StepStatus::InDoubt));
     assert_eq!(over.step("a").wait_end, None);
     assert!(over.0.timers.is_empty());
@@ -206,9 +206,9 @@ fn after_an_answer_only_what_it_says_can_follow() {
     assert!(disproved.step("a").is_disproved() && !Story::in_doubt().step("a").is_disproved());
     says(&disproved.refuses(outcome(1, InvocationOutcome::Committed)), "has an outcome already");
     let again = disproved.then(permit(2));
-    assert_eq!((again.step("a").doubt.as_ref(), again.invocation().permit), (None, 2));
+    assert_eq!((again.step("a").doubt.as_deref(), again.invocation().permit), (None, 2));
     let second = again.then(doubt(2, 0));
-    assert_eq!(second.step("a").doubt.as_ref().unwrap().since, at(90));
+    assert_eq!(second.step("a").doubt.as_deref().unwrap().since, at(90));
 }
 
 /// An answer comes from outside while nobody holds the job, and ends the try in its own unit.
@@ -296,7 +296,7 @@ fn an_answer_about_a_doubt_that_was_open_at_the_end_is_kept_after_it() {
 /// A step with a call of which this is known.
 fn with_call(phase: InvocationPhase, status: StepStatus) -> StepState {
     let invocation = Invocation { phase, ..Story::called().invocation().clone() };
-    StepState { invocation: Some(invocation), status, ..StepState::default() }
+    StepState { invocation: Some(Box::new(invocation)), status, ..StepState::default() }
 }
 
 /// The ledger rows that fit a step, in the order of the table: status, and whether it is disproved.
@@ -375,7 +375,7 @@ fn the_row_of_a_call_that_was_answered_after_the_end() {
             (StepStatus::Failed, EffectClass::Idempotent, &[(L::InDoubt, false), given_up]),
         ] {
             let mut step = with_call(InvocationPhase::Resolved(outcome), status);
-            let call = step.invocation.as_mut().unwrap();
+            let call = step.invocation.as_deref_mut().unwrap();
             (call.answered_late, call.class) = (Some(outcome), class);
             let mut rows = [told, beside].concat();
             rows.sort_unstable_by_key(|row| (L::ALL.iter().position(|status| *status == row.0), row.1));

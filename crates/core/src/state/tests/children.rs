@@ -70,7 +70,7 @@ fn a_child_ends_before_its_job_waits_for_it_or_after() {
     says(&early.refuses(waits_for_child("a")), "waits for something else");
     let early = early.then(ended("a"));
     assert_eq!(early.step("a").output, Some(Output::Inline(json("done"))));
-    assert_eq!(early.step("a").child.as_ref().and_then(Child::result), Some(&json(serde_json::Value::Null)));
+    assert_eq!(early.step("a").child.as_deref().and_then(Child::result), Some(&json(serde_json::Value::Null)));
     says(&asked().refuses(waiting("a", Some("k"))), "waits for something else");
     says(&Story::running().then(node_started("a", 1)).refuses(waits_for_child("a")), "waits for something else");
     let late = asked().then(waits_for_child("a"));
@@ -155,7 +155,7 @@ fn an_item_that_fails_promises_to_cancel_the_children_of_the_others() {
     assert_eq!(promised(&story, &fails), [cancel(11, "m[1]"), cancel(12, "m[2]")]);
     let collects = NodeFinished { absorbed: true, ..finished("m[0]", StepResult::PermanentFailure) };
     let mut collecting = story;
-    collecting.0.steps.get_mut(&"m".into()).unwrap().items.as_mut().unwrap().collect = true;
+    collecting.0.steps.get_mut(&"m".into()).unwrap().items.as_deref_mut().unwrap().collect = true;
     assert_eq!(promised(&collecting, &[collects.into()]), []);
 }
 

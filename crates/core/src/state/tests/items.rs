@@ -22,7 +22,7 @@ fn failed(item: &str, absorbed: bool) -> NodeFinished {
 }
 
 fn items(story: &Story) -> &ItemsState {
-    story.step("m").items.as_ref().unwrap()
+    story.step("m").items.as_deref().unwrap()
 }
 
 #[test]

@@ -183,12 +183,12 @@ fn a_signal_or_time_ends_the_wait_of_its_node() {
     let delivered = WaitPhase::Delivered { payload_hash: json("yes").hash(), signal: SignalId::from_u128(8) };
     assert_eq!(by_signal.0.waits["key"].phase, delivered);
     assert_eq!(by_signal.0.timers.keys().collect::<Vec<_>>(), [&TimerId::Wait(node("b"))]);
-    assert_eq!(by_signal.step("a").wait_end, Some(signalled("a").by));
+    assert_eq!(by_signal.step("a").wait_end.as_deref(), Some(&signalled("a").by));
     assert_eq!(by_signal.step("a").status, StepStatus::Running);
     says(&by_signal.refuses(signalled("a")), "not blocked on node `a`");
     let by_time = story.then(timed_out("a"));
     assert_eq!(by_time.0.waits["key"].phase, WaitPhase::Over);
-    assert_eq!(by_time.step("a").wait_end, Some(WaitEnd::Time));
+    assert_eq!(by_time.step("a").wait_end.as_deref(), Some(&WaitEnd::Time));
 }
 
 /// A step that waits does not keep its job from going on with another, whose wait is told of again when the job is given away.

@@ -96,7 +96,7 @@ impl Story {
     }
 
     fn invocation(&self) -> &Invocation {
-        self.step("a").invocation.as_ref().unwrap()
+        self.step("a").invocation.as_deref().unwrap()
     }
 }
 

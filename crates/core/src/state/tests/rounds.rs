@@ -107,10 +107,10 @@ fn the_rounds_of_an_item_end_it() {
     let begun = NodeStarted { items: Some(Items { collect: true, count: 1 }), ..node_started("m", 1) };
     let story = Story::running().then(begun).then(node_started("m[0]", 1)).then(gave("m[0]", Some(Verdict::Reject)));
     let story = story.then(refining("m[0]", 1)).then(node_started("m[0]@1", 1));
-    let over = |story: &Story| story.step("m").items.as_ref().unwrap().is_over();
+    let over = |story: &Story| story.step("m").items.as_deref().unwrap().is_over();
     assert!(!over(&story));
     let failed = story.then(failed("m[0]@1"));
-    assert!(over(&failed) && failed.step("m").items.as_ref().unwrap().stopped_by.is_none());
+    assert!(over(&failed) && failed.step("m").items.as_deref().unwrap().stopped_by.is_none());
     assert_eq!(statuses(&failed, &["m[0]", "m[0]@1"]), [S::Failed, S::Failed]);
     failed.then(finished("m", StepResult::Success));
     let given_up = NodeFinished { given_up: true, ..self::failed("m[0]@1") };

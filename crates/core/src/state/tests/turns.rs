@@ -176,7 +176,7 @@ fn a_model_is_never_told_of_a_call_that_may_have_happened() {
             let story = called(EffectClass::Idempotent);
             let story = before.into_iter().fold(story, |story, event| story.then(event));
             let story = story.then(permit_of(2, EffectClass::Idempotent)).then(came_to(2, outcome));
-            assert_eq!(story.step("a/0.0").invocation.as_ref().map(|call| call.unknown), Some(1));
+            assert_eq!(story.step("a/0.0").invocation.as_deref().map(|call| call.unknown), Some(1));
             says(&story.refuses(told("a/0.0")), never);
         }
     }

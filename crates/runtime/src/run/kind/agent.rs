@@ -118,7 +118,7 @@ fn fail_with_part(view: &View<'_>, turns: &TurnsState) -> Result<Prepared, Failu
     let of_job = view.absorbs() && !part.absorbed;
     // Whatever the last try came to, an earlier one may have had its effect.
     let unknown = |call: &Invocation| call.may_have_happened() && !call.has_happened();
-    let unknown = part.invocation.as_ref().is_some_and(unknown) && !of_job && !part.given_up;
+    let unknown = part.invocation.as_deref().is_some_and(unknown) && !of_job && !part.given_up;
     let error = match unknown && error.code != UNRESOLVED {
         true => Failure::new(UNRESOLVED, format!("{what} may have had its effect: {} ({})", error.message, error.code)),
         false => Failure::new(&error.code, format!("{what}: {}", error.message)),

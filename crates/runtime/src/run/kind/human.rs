@@ -37,7 +37,7 @@ pub(crate) fn asking_step(job: JobId, key: &str) -> Option<StepPath> {
 
 /// Asks a person, or goes on with what came of it.
 pub(super) fn prepare(view: &View<'_>, human: &HumanTool, input: impl FnOnce() -> Result<Json, ExprError>) -> Prepared {
-    match view.step().and_then(|step| step.wait_end.as_ref()) {
+    match view.step().and_then(|step| step.wait_end.as_deref()) {
         // The payload is stored in `wait_completed` and not a second time.
         Some(WaitEnd::Signal { .. }) => {
             aetheris_fault::sometimes!(QuestionAnswered);

@@ -17,7 +17,7 @@ use crate::run::prepared::{AgentFound, Body, ChildWanted, Next, Prepared, Releas
 use crate::run::view::View;
 
 pub(super) fn prepare(view: &View<'_>, job: &JobNode) -> Prepared {
-    if let Some(child) = view.step().and_then(|step| step.child.as_ref())
+    if let Some(child) = view.step().and_then(|step| step.child.as_deref())
         && !aetheris_fault::planted!("child-asked-for-again")
     {
         return follow(view, child);

@@ -42,7 +42,7 @@ pub(crate) fn schema() -> &'static Json {
 }
 
 pub(super) fn prepare(view: &View<'_>) -> Prepared {
-    match view.step().and_then(|step| step.wait_end.as_ref()) {
+    match view.step().and_then(|step| step.wait_end.as_deref()) {
         Some(WaitEnd::Signal { payload, .. }) => concluded(view, payload),
         // Nothing but a signal ends it.
         Some(WaitEnd::Time | WaitEnd::Dropped) => concluded(view, &Json::null()),

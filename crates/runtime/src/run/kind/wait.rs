@@ -13,7 +13,7 @@ use crate::run::prepared::{Arrival, Body, Next, Prepared, Reached, Release};
 use crate::run::view::View;
 
 pub(super) fn prepare(view: &View<'_>, wait: &WaitNode) -> Prepared {
-    if let Some(end) = view.step().and_then(|step| step.wait_end.as_ref()) {
+    if let Some(end) = view.step().and_then(|step| step.wait_end.as_deref()) {
         return ended(view, wait, end);
     }
     let key = match wait.correlation_key.as_ref().map(|key| view.text(key)).transpose() {

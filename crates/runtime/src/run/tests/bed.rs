@@ -204,6 +204,6 @@ impl Bed {
     }
 
     pub(super) fn error(&self) -> Option<Failure> {
-        self.state.steps.get(&"n".into()).and_then(|step| step.error.clone())
+        self.state.steps.get(&"n".into()).and_then(|step| step.error.as_deref().cloned())
     }
 }

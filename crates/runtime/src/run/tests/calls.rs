@@ -42,7 +42,7 @@ fn trigger(prepared: &Prepared) -> Vec<LedgerTrigger> {
         LedgerWrite::Settle(settle) => Some(settle.trigger),
         LedgerWrite::Permit(_) | LedgerWrite::Disprove(_) | LedgerWrite::See { .. } => None,
     };
-    prepared.facts.iter().filter_map(|fact| fact.ledger.as_ref().and_then(settled)).collect()
+    prepared.facts.iter().filter_map(|fact| fact.ledger.as_deref().and_then(settled)).collect()
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_permit_that_was_not_used_is_given_back_and_no_try_is_lost() {
     bed.reload();
     assert_eq!(bed.prepare().0, ["tool_invocation_started"]);
     let step = &bed.state.steps[&"n".into()];
-    assert_eq!((step.tries, step.invocation.as_ref().map(|call| (call.permit, call.unsent))), (1, Some((2, 1))));
+    assert_eq!((step.tries, step.invocation.as_deref().map(|call| (call.permit, call.unsent))), (1, Some((2, 1))));
 }
 
 /// What people are shown of a step's input is what its body was given.

@@ -83,7 +83,7 @@ fn the_policies_are_tried_in_their_order_and_the_end_of_the_list_fails_the_step(
 #[test]
 fn a_wait_that_is_over_leads_to_the_next_policy_and_only_a_person_is_parked_for() {
     let mut bed = doubted(vec![Wait(Span::from_secs(2)), Human]);
-    if let Some(doubt) = bed.state.steps.get_mut(&"n".into()).and_then(|step| step.doubt.as_mut()) {
+    if let Some(doubt) = bed.state.steps.get_mut(&"n".into()).and_then(|step| step.doubt.as_deref_mut()) {
         doubt.waited = true;
     }
     assert_eq!(bed.prepare().0, ["step_in_doubt"]);
@@ -125,7 +125,8 @@ fn an_answer_counts_for_the_doubt_that_was_asked_about() {
     let older = Question { permit_id: PermitId::from_u128(99), refuses: asked.refuses, whom: asked.whom.clone() };
     assert!(bed.conclude(said(happened(), older, clocks(0, false))).0.is_empty());
     assert_eq!(bed.conclude(said(happened(), asked, clocks(0, false))).0, ["in_doubt_resolved"]);
-    let again = Question { permit_id: bed.state.steps[&"n".into()].invocation.as_ref().unwrap().permit_id, ..again() };
+    let again =
+        Question { permit_id: bed.state.steps[&"n".into()].invocation.as_deref().unwrap().permit_id, ..again() };
     assert!(bed.conclude(said(happened(), again, clocks(0, false))).0.is_empty());
 }
 

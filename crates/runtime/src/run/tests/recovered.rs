@@ -34,7 +34,7 @@ fn settled(prepared: &Prepared) -> Vec<LedgerTrigger> {
         LedgerWrite::Settle(settle) => Some(settle.trigger),
         LedgerWrite::Permit(_) | LedgerWrite::Disprove(_) | LedgerWrite::See { .. } => None,
     };
-    prepared.facts.iter().filter_map(|fact| fact.ledger.as_ref().and_then(trigger)).collect()
+    prepared.facts.iter().filter_map(|fact| fact.ledger.as_deref().and_then(trigger)).collect()
 }
 
 const COMMAND: [&str; 3] = ["tool_invocation_finished", "command_committed", "node_finished"];
@@ -70,7 +70,7 @@ fn a_late_effect_ends_the_doubt_it_answers() {
     let (mut bed, key) = found(AtMostOnce, LedgerStatus::InDoubt);
     let step = bed.state.steps.get_mut(&"n".into()).unwrap();
     step.status = StepStatus::Retrying;
-    step.invocation.as_mut().unwrap().phase = InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
+    step.invocation.as_deref_mut().unwrap().phase = InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
     with_effect(&mut bed, key, 1);
     assert_eq!(bed.prepare().0, ["in_doubt_resolved", COMMAND[0], COMMAND[1], COMMAND[2]]);
 }
@@ -87,7 +87,7 @@ fn an_outcome_that_only_the_ledger_knows_is_told_and_the_policy_asked() {
         assert!(settled(&prepared).is_empty(), "the ledger knows");
         let (facts, Next::TryFailed(failed)) = bed.take(prepared) else { panic!("{status:?}") };
         assert_eq!((facts.as_slice(), failed.retryable), (&["tool_invocation_finished"][..], again), "{status:?}");
-        let phase = bed.state.steps[&"n".into()].invocation.as_ref().unwrap().phase;
+        let phase = bed.state.steps[&"n".into()].invocation.as_deref().unwrap().phase;
         assert_eq!(phase, InvocationPhase::Finished(outcome));
     }
 }
@@ -99,7 +99,7 @@ fn a_disproved_call_ends_its_try() {
     bed.prepare();
     let step = bed.state.steps.get_mut(&"n".into()).unwrap();
     step.status = StepStatus::Running;
-    step.invocation.as_mut().unwrap().phase = InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
+    step.invocation.as_deref_mut().unwrap().phase = InvocationPhase::Resolved(DoubtOutcome::DidNotHappen);
     let prepared = bed.ask(step::prepare).unwrap();
     let Next::TryFailed(failed) = prepared.next else { panic!("{prepared:?}") };
     assert_eq!((failed.error.code.as_str(), failed.retryable), ("did_not_happen", true));

@@ -112,7 +112,7 @@ fn a_wait_that_time_has_ended_goes_on_or_fails_as_it_says() {
         bed.prepare();
         bed.state.status = JobStatus::Running;
         let step = bed.state.steps.get_mut(&"n".into()).unwrap();
-        (step.status, step.wait_end) = (StepStatus::Running, Some(WaitEnd::Time));
+        (step.status, step.wait_end) = (StepStatus::Running, Some(Box::new(WaitEnd::Time)));
         assert_eq!(bed.prepare().0, ["node_finished"]);
         match output {
             Some(output) => assert_eq!(crate::names::output(&bed.state, &bed.rows.effects, &"n".into()), output),
