@@ -26,17 +26,17 @@ type Named = (&'static str, &'static str);
 const NEEDED: usize = 2;
 
 /// The stages, one after the other. Their lanes run beside each other, each part of a lane after the one before: chaos
-/// mostly waits, and so does an installation. The simulation is built anew, optimised: that takes less than its seeds would in
-/// the build of the tests. It has the same seeds for everybody, so that a failure is the change's; campaigns run fresh ones.
+/// mostly waits, and so does an installation. The simulation has the same seeds for everybody, so that a failure is the
+/// change's; campaigns run fresh ones.
 const STAGES: [&[&[Named]]; 5] = [
     &[&[("format, tidy, clippy", "lint")], &[("packages of API fuzz", "api-fuzz --prepare")]],
     &[&[("build of the tests", "test --no-run")]],
     &[&[("every test", "test")]],
     &[
         &[
-            ("simulation", "sim run --seeds 12000 --from 100001"),
-            ("simulation, SQLite", "sim run --seeds 1000 --from 100001 --any-marks --store sqlite"),
-            ("search, simulation", "sim search"),
+            ("simulation", "sim --built run --seeds 12000 --from 100001"),
+            ("simulation, SQLite", "sim --built run --seeds 1000 --from 100001 --any-marks --store sqlite"),
+            ("search, simulation", "sim --built search"),
         ],
         &[("chaos", "chaos --built --minutes 3 --store sqlite")],
     ],

@@ -201,7 +201,7 @@ impl Plan {
     /// About how much memory it takes: that of its form as a value, which every part of it has in common.
     #[must_use]
     pub fn memory(&self) -> usize {
-        serde_json::to_value(self).map_or(0, |value| Json::new(value).memory())
+        memory_of(self)
     }
 
     /// Checks the graph and computes the execution order: topological, ties in the order of the file.
@@ -302,6 +302,10 @@ impl Plan {
     }
 }
 
+fn memory_of(part: &impl Serialize) -> usize {
+    serde_json::to_value(part).map_or(0, |value| Json::new(value).memory())
+}
+
 impl CompiledPlan {
     /// The plan itself.
     #[must_use]
@@ -338,6 +342,12 @@ impl CompiledPlan {
     #[must_use]
     pub fn node(&self, id: &NodeId) -> Option<&Node> {
         self.index.get(id).map(|position| &self.plan.nodes[*position])
+    }
+
+    /// About how much memory it takes: that of the plan, and that of its tools once more.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.plan.memory() + memory_of(&self.plan.tools)
     }
 
     /// The tool of one name.

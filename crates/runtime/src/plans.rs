@@ -57,7 +57,7 @@ impl Plans {
             return Err(OpError::Corrupt(format!("the plan {hash} has the hash {}", compiled.hash())));
         }
         let compiled = Arc::new(compiled);
-        let takes = compiled.plan().memory();
+        let takes = compiled.memory();
         lock(&self.plans).keep(hash, Arc::clone(&compiled), takes);
         Ok(compiled)
     }

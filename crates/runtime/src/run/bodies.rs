@@ -64,7 +64,7 @@ pub(super) struct Bodies<'r> {
     ended: VecDeque<Ended>,
     /// Ends those that may be dropped.
     halt: CancellationToken,
-    /// Ends those of one node, or of one loop, that may be dropped.
+    /// Ends those of the parts of one node, or of one loop, that may be dropped.
     halts: BTreeMap<StepPath, CancellationToken>,
     /// How many there are of each node.
     of_nodes: BTreeMap<NodeId, usize>,
@@ -93,7 +93,7 @@ impl<'r> Bodies<'r> {
 
     /// What ends a body of a step that begins now before its time.
     pub(super) fn interrupts(&mut self, path: &StepPath, lease: &'r Lease) -> Interrupts<'r> {
-        // Nothing but the end of the whole job ends one that is neither an item nor a part of a loop.
+        // What is no part of anything ends with all of the run alone.
         if path.is_whole() {
             return Interrupts { halt: self.halt.clone(), lease };
         }
@@ -131,7 +131,7 @@ impl<'r> Bodies<'r> {
         }
     }
 
-    /// The same as [`Bodies::halt`] of those of one node, or of one loop. One that begins later is not halted.
+    /// The same as [`Bodies::halt`] of the parts of one node, or of one loop. One that begins later is not halted.
     pub(super) fn halt_group(&mut self, of: &StepPath) {
         if let Some(halt) = self.halts.remove(of) {
             halt.cancel();

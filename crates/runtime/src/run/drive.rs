@@ -444,7 +444,6 @@ impl<'r> Run<'r> {
     }
 }
 
-/// Resolves at a moment; never where there is none.
 /// Between two looks at a job because of news.
 const NEWS_APART: Duration = Duration::from_millis(50);
 
@@ -456,6 +455,7 @@ async fn news_from(news: &Notify, moment: Option<Instant>) {
     news.notified().await;
 }
 
+/// Resolves at a moment; never where there is none.
 async fn at(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
