@@ -21,7 +21,7 @@ const WIDE: usize = 100;
 const TURNS: usize = 50;
 /// Loops that run at once, and their turns before the one that does not end.
 const LOOPS: (usize, usize) = (1_000, 19);
-/// What each turn of theirs asks with, and is given again: 4 KiB in all.
+/// What each turn of theirs asks with, as JSON, and is given again: 4 KiB in all.
 const TURN_BYTES: usize = 2_048;
 
 /// Measures.
@@ -119,7 +119,8 @@ async fn loops_in_memory(plan: &Plan, rows: &mut Rows) -> Result<(), Error> {
     let dev = Dev::start(&folder, Some(&file), loops).await?;
     let empty = resident_mib(dev.pid())?;
     let mut client = Connection::open(dev.address).await?;
-    let message = serde_json::json!({ "message": { "text": "x".repeat(TURN_BYTES) } }).to_string();
+    let text = "x".repeat(TURN_BYTES - serde_json::json!({ "text": "" }).to_string().len());
+    let message = serde_json::json!({ "message": { "text": text } }).to_string();
     for _ in 0..loops {
         let (status, _) = client.call("POST", "/api/agents/loops/message", &message).await?;
         if status != 202 {
