@@ -34,7 +34,7 @@ const STAGES: [&[&[Named]]; 5] = [
     &[&[("every test", "test")]],
     &[
         &[
-            ("simulation", "sim --built run --seeds 12000 --from 100001"),
+            ("simulation", "sim --built run --seeds 8000 --from 100001"),
             ("simulation, SQLite", "sim --built run --seeds 1000 --from 100001 --any-marks --store sqlite"),
             ("search, simulation", "sim --built search"),
         ],
